@@ -1,15 +1,12 @@
 """Loading configs from defaults, presets and overrides, and error messages."""
 
-from typing import ClassVar
-
 import jax
 import pytest
 from hypothesis import given, strategies as st
-from omegaconf import OmegaConf
 from pydantic import Field
 
 from phalanx.arc.config import ArcConfig
-from phalanx.config import Config, list_presets, list_settings, load_config, save_config
+from phalanx.config import Config, list_presets, list_settings, load_config, load_preset, save_config
 
 
 class Engine(Config):
@@ -58,13 +55,17 @@ def test_an_optional_section_can_be_filled_by_overrides():
     assert load_config(Cart, overrides=["spare.power=2"]).spare == Engine(power=2)
 
 
-def test_a_preset_and_overrides_build_on_a_base(tmp_path):
+def test_settings_and_overrides_build_on_a_base(tmp_path):
     preset = tmp_path / "fast.yaml"
     preset.write_text("# @package cart\nengine:\n  power: 9\n")
-    base = Cart(wheels=3, engine=Engine(power=2, fuel="coal"))
-    config = load_config(Cart, preset, ["covered=true"], base)
-    assert config == Cart(wheels=3, engine=Engine(power=9, fuel="coal"), covered=True)
-    assert base.engine.power == 2
+    for base in (preset, str(preset), Cart(engine=Engine(power=9, fuel="oats"))):
+        config = load_config(Cart, base, ["engine.heat=2"], settings={"engine": {"heat": 3}, "wheels": 3})
+        assert config == Cart(wheels=3, engine=Engine(power=9, fuel="oats", heat=2.0))
+
+
+def test_a_config_of_another_class_is_a_type_error():
+    with pytest.raises(TypeError, match="config must be of type Cart, the name of a preset or a path, got E"):
+        load_config(Cart, Engine())
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_preset_and_overrides_build_on_a_base(tmp_path):
         ("wheels", "an override has the form key.sub=value.*got 'wheels'"),
         ("=3", "an override has the form key.sub=value.*got '=3'"),
         ("loads=[1", r"cannot read override 'loads=\[1'"),
-        ("engine.fuel=${missing}", "cannot read override .*'missing' not found"),
+        ("engine={power: 2, power: 3}", "cannot read override .*the key 'power' occurs twice"),
     ],
 )
 def test_invalid_override_is_rejected(override, message):
@@ -140,7 +141,7 @@ def test_presets_contain_only_differences_from_the_defaults(name):
 
     path = PRESET_FOLDER / "arc" / f"{name}.yaml"
     config = load_config(ArcConfig, name)
-    listed = OmegaConf.to_container(OmegaConf.load(path))
+    listed = load_preset(ArcConfig, name)
     assert changed_settings(config.model_dump(mode="json"), ArcConfig().model_dump(mode="json")) == listed
     assert path.read_text().startswith("# @package arc\n")
 
@@ -171,61 +172,12 @@ def test_named_presets_need_a_preset_group():
         load_config(MiniCart, "mini")
 
 
-class Motor(Engine):
-    renamed_settings: ClassVar = {"strength": "power"}
-
-
-class Wagon(Cart):
-    renamed_settings: ClassVar = {
-        "wheel.count": "wheels",
-        "motor": "engine",
-        "engine.size.cc": "engine.power",
-    }
-    removed_settings: ClassVar = {"brakes": "was removed; wagons roll to a stop"}
-
-    engine: Engine = Motor()
-    second: Motor = Motor()
-
-
-class LongWagon(Wagon):
-    renamed_settings: ClassVar = {"cargo": "loads"}
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("wheel.count=3", "wheel.count was renamed to wheels"),
-        ("motor.power=3", "motor.power was renamed to engine.power"),
-        ("motor={}", "motor was renamed to engine"),
-        ("engine.size.cc=3", "engine.size.cc was renamed to engine.power"),
-        ("second.strength=3", "second.strength was renamed to second.power"),
-        ("cargo=[1]", "cargo was renamed to loads"),
-        ("brakes=2", "brakes was removed; wagons roll to a stop"),
-        ("wheel.size=3", "unknown key 'wheel.size'"),
-    ],
-)
-def test_renamed_setting_is_rejected_with_its_new_name(tmp_path, override, message):
-    with pytest.raises(ValueError, match=f"^override .*: {message}"):
-        load_config(LongWagon, overrides=[override])
-    save = tmp_path / "wagon.yaml"
-    OmegaConf.save(OmegaConf.from_dotlist([override]), save)
-    with pytest.raises(ValueError, match=f"wagon.yaml: {message}"):
-        load_config(LongWagon, save)
-
-
-def test_constructor_rejects_renamed_settings():
-    with pytest.raises(ValueError, match="cargo was renamed to loads"):
-        LongWagon(cargo=(1,))
-    with pytest.raises(ValueError, match=r"^strength was renamed to power$"):
-        load_config(Motor, settings={"strength": 3})
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("engine:\n  pwer: 3\n", r"cart\.yaml: unknown key 'engine\.pwer'; did you mean 'engine\.power'"),
         ("- 1\n- 2\n", r"cart\.yaml: expected settings as `key: value`, got \[1, 2\]"),
-        ("engine: [1\n", r"cart\.yaml is not a readable YAML config"),
+        ("engine: [1\n", r"cart\.yaml could not be read: while parsing"),
         ("wheels: 0\n", "wheels must be at least 1, got 0"),
     ],
 )
@@ -248,29 +200,19 @@ def test_empty_preset_equals_the_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("wheels: ${oc.env:CART_SECRET}\n", r"cart\.yaml: wheels contains a reference"),
-        ("engine: {fuel: 'hay ${oc.env:CART_SECRET}'}\n", "engine.fuel contains a reference"),
-        ("loads: [1, '${wheels}']\n", "loads.1 contains a reference"),
         ("[" * 200_000, "nested more than 32 levels deep"),
         ("engine: " + "{engine: " * 5_000, "nested more than 32 levels deep"),
         ("wheels: &a 3\nengine: {power: *a}\n", "anchors or tags"),
         ("wheels: !!python/object/apply:os.getcwd []\n", "anchors or tags"),
         ("#" * (2 << 20), "more than 1,048,576 bytes"),
     ],
-    ids=["environment", "within", "itself", "deep", "deep mappings", "anchors", "objects", "large"],
+    ids=["deep", "deep mappings", "anchors", "objects", "large"],
 )
-def test_untrusted_file_is_not_executed(tmp_path, monkeypatch, text, message):
+def test_untrusted_file_is_not_executed(tmp_path, text, message):
     """As `config.yaml` of a run, and a preset given by its path, may be."""
-    monkeypatch.setenv("CART_SECRET", "42")
     (tmp_path / "cart.yaml").write_text(text)
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ValueError, match=message):
         load_config(Cart, tmp_path / "cart.yaml")
-    assert "42" not in str(refused.value)
-
-
-def test_text_that_looks_like_a_reference_round_trips(tmp_path):
-    (tmp_path / "cart.yaml").write_text("engine: {fuel: '\\${oats}'}\n")
-    assert load_config(Cart, tmp_path / "cart.yaml").engine.fuel == "${oats}"
 
 
 carts = st.builds(

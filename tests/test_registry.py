@@ -10,7 +10,8 @@ import pytest
 import phalanx
 from phalanx import registry
 from phalanx.arc import ArcConfig, ArcEnvironment, TaskBuffer, generate_tasks
-from phalanx.core.environment import Environment
+from phalanx.core import Environment, EnvSpec
+from phalanx.import_path import import_file, import_object
 from tests.helpers.corridor import Corridor
 
 OWN = ("arc-v2", "proofs-v1")
@@ -31,31 +32,65 @@ def test_builtin_environments_are_listed_with_version_and_description() -> None:
 
 
 @pytest.mark.parametrize("id", OWN)
-def test_version_in_the_id_must_match_the_environment(id: str) -> None:
+def test_builtin_environments_are_created_by_id_and_by_name(id: str) -> None:
     environment = phalanx.make(id)
     assert isinstance(environment, Environment)
-    assert id.endswith(f"-v{environment.version}")
+    assert phalanx.make(id.rpartition("-v")[0]).config == environment.config
 
 
 def test_user_environment_is_created_with_its_settings() -> None:
     phalanx.register("corridor-v1", Corridor, "walk to the right end")
     assert phalanx.make("corridor-v1") == Corridor()
-    assert phalanx.make("corridor-v1", max_steps=5) == Corridor(5)
+    assert phalanx.make("corridor-v1", max_episode_steps=5) == Corridor(5)
     phalanx.register("late-corridor-v1", "tests.helpers.corridor:Corridor")
     assert phalanx.make("late-corridor-v1") == Corridor()
 
 
-def test_the_version_can_be_omitted_and_a_class_can_be_named_by_its_address(tmp_path: Path) -> None:
+SHORT = EnvSpec(make=Corridor, task_name=lambda environment, state: "short corridor")
+
+
+def test_an_environment_is_found_by_id_class_and_spec(tmp_path: Path) -> None:
     phalanx.register("corridor-v1", Corridor)
-    assert phalanx.make("corridor", max_steps=5) == Corridor(5)
-    assert phalanx.make("tests.helpers.corridor:Corridor", overrides=["max_steps=4"]) == Corridor(4)
+    phalanx.register("short-corridor-v1", SHORT)
     # The file has the name of a module of the standard library.
     file = tmp_path / "random.py"
-    file.write_text("from tests.helpers.corridor import Corridor\nclass Hall(Corridor):\n    pass\n")
-    hall = phalanx.make(f"{file}:Hall", max_steps=3)
-    assert type(hall).__name__ == "Hall" and hall.max_steps == 3
-    assert registry.environment_class(f"{file}:Hall") == (f"{file}:Hall", type(hall))
-    assert registry.environment_class("corridor") == ("corridor-v1", Corridor)
+    file.write_text(
+        "from phalanx.core import EnvSpec\nfrom tests.helpers.corridor import Corridor\n"
+        "class Hall(Corridor): pass\n"
+        "SPEC = EnvSpec(make=Hall)\n"
+    )
+    for name, full in (
+        ("corridor-v1", "corridor-v1"),
+        ("corridor", "corridor-v1"),
+        ("tests.helpers.corridor:Corridor", "tests.helpers.corridor:Corridor"),
+    ):
+        assert registry.find(name) == (full, EnvSpec(make=Corridor))
+    for name in ("short-corridor", "tests.test_registry:SHORT"):
+        assert registry.find(name)[1] == SHORT
+    hall = import_object(f"{file}:Hall")
+    assert registry.find(f"{file}:Hall") == (f"{file}:Hall", EnvSpec(make=hall))
+    assert registry.find(f"{file}:SPEC") == (f"{file}:SPEC", EnvSpec(make=hall))
+    assert phalanx.make(f"{file}:SPEC", max_episode_steps=3) == hall(3)
+    assert phalanx.make("corridor", overrides=["max_episode_steps=4"]) == Corridor(4)
+
+
+def test_the_path_of_a_file_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "halls.py").write_text("from tests.helpers.corridor import Corridor\n")
+    monkeypatch.chdir(tmp_path)
+    assert registry.find("halls.py:Corridor")[0] == f"{tmp_path}/halls.py:Corridor"
+
+
+def test_importing_a_file_leaves_the_path_of_modules_unchanged(tmp_path: Path) -> None:
+    """The file can import the files beside it."""
+    (tmp_path / "neighbor_of_hall.py").write_text("LENGTH = 3\n")
+    (tmp_path / "hall.py").write_text("import neighbor_of_hall\nLENGTH = neighbor_of_hall.LENGTH\n")
+    before = list(sys.path)
+    assert import_file(tmp_path / "hall.py").LENGTH == 3
+    assert sys.path == before
+    (tmp_path / "broken_hall.py").write_text("1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        import_file(tmp_path / "broken_hall.py")
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(
@@ -65,6 +100,7 @@ def test_the_version_can_be_omitted_and_a_class_can_be_named_by_its_address(tmp_
         ("tests.helpers.corridor:Maze", "tests.helpers.corridor has no Maze"),
         ("missing.py:Maze", "there is no Python file missing.py"),
         (":Maze", "expected package.module:Name or path/file.py:Name"),
+        ("tests.helpers.corridor:CELLS", "is neither an EnvSpec nor a subclass of phalanx.core.Environment"),
     ],
 )
 def test_an_invalid_address_is_rejected(address: str, message: str) -> None:
@@ -84,22 +120,11 @@ def test_address_of_a_module_in_the_current_folder_suggests_its_file(
 def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None:
     phalanx.register("corridor-v1", Corridor)
     with pytest.raises(
-        TypeError, match="'corridor-v1' got an unexpected keyword argument 'max_step'; did you"
+        TypeError, match="'corridor-v1' got an unexpected keyword argument 'max_steps'; did you mean 'max_epi"
     ):
-        phalanx.make("corridor-v1", max_step=3)
+        phalanx.make("corridor-v1", max_steps=3)
     with pytest.raises(TypeError, match="'corridor-v1' has no config"):
         phalanx.make("corridor-v1", config="small")
-
-
-def test_unknown_version_is_rejected() -> None:
-    with pytest.raises(
-        ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version is 1"
-    ):
-        phalanx.register("corridor-v3", Corridor)
-    # The class of an address is imported when the environment is created.
-    phalanx.register("corridor-v3", "tests.helpers.corridor:Corridor")
-    with pytest.raises(ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version"):
-        phalanx.make("corridor-v3")
 
 
 @pytest.mark.parametrize(
@@ -116,15 +141,23 @@ def test_unknown_id_lists_the_known_ones(id: str, message: str) -> None:
         phalanx.make(id)
 
 
-def test_invalid_ids_and_factories_are_rejected() -> None:
-    with pytest.raises(ValueError, match="ends in its version, such as 'maze-v1', got 'maze'"):
+def test_invalid_ids_are_rejected() -> None:
+    with pytest.raises(ValueError, match="consists of a name and a version, such as maze-v1, got 'maze'"):
         phalanx.register("maze", Corridor)
-    with pytest.raises(ValueError, match=r"has the form 'package\.module:name', got 'mazes\.Maze'"):
-        phalanx.register("maze-v1", "mazes.Maze")
-    with pytest.raises(
-        ValueError, match=r"'arc-v2' is already registered as phalanx\.arc\.env:ArcEnvironment"
-    ):
+    with pytest.raises(ValueError, match=r"'arc-v2' is already registered for phalanx\.arc\.spec:SPEC"):
         phalanx.register("arc-v2", Corridor)
+
+
+def make_corridor(length: int = 3) -> Corridor:
+    return Corridor(length)
+
+
+BY_FUNCTION = EnvSpec(make=make_corridor)
+
+
+def test_the_settings_of_a_function_need_a_config_class() -> None:
+    with pytest.raises(TypeError, match="make_corridor is a function, so its settings are unknown: set EnvS"):
+        phalanx.make("tests.test_registry:BY_FUNCTION")
 
 
 def test_redefined_class_replaces_its_registration() -> None:
@@ -140,7 +173,7 @@ def test_environments_of_other_packages_are_found_by_entry_points(monkeypatch: p
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [entry])
     registry._discover.cache_clear()
     try:
-        assert phalanx.make("hall-v1", max_steps=2) == Corridor(2)
+        assert phalanx.make("hall-v1", max_episode_steps=2) == Corridor(2)
         assert phalanx.registered_environments()[1].description == "from tests"
     finally:
         registry._discover.cache_clear()
@@ -183,6 +216,10 @@ def test_invalid_settings_of_environments_are_rejected() -> None:
         phalanx.make("arc-v2", dataset={"familys": ()})
     with pytest.raises(ValueError, match="max_actions must be between 2 and 4096, got 1"):
         phalanx.make("proofs-v1", max_actions=1)
+    with pytest.raises(ValueError, match=r"^max_episode_steps must be an integer, got 'x'$"):
+        phalanx.make("tests.helpers.corridor:Corridor", max_episode_steps="x")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_step'; did you mean 'max_episode"):
+        phalanx.make("tests.helpers.corridor:Corridor", overrides=["max_step=3"])
 
 
 def test_proofs_take_fields_of_their_config() -> None:

@@ -5,7 +5,7 @@ from .registry import (
     register as register,
     registered_environments as registered_environments,
 )
-from .text.env_spec import make_text_env as make_text_env
+from .text.names import make_text_env as make_text_env
 from .training.run import train as train
 from .training.trained_policy import load_policy as load_policy
 

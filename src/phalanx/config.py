@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
-from phalanx.io.untrusted import map_strings, read_text
+from phalanx.io.yaml_files import dump_yaml, parse_yaml, read_yaml
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
 """Folder of the named presets, with one subfolder per preset group and one YAML file per preset."""
@@ -55,18 +55,6 @@ class Config(FrozenModel):
     preset_group: ClassVar[str | None] = None
     """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`. None means that
     the class has no named presets."""
-    renamed_settings: ClassVar[Mapping[str, str]] = {}
-    """Maps old names of settings to new names. Both are dotted names relative to this class.
-
-    An old name is rejected with an error message that contains the new name. An entry is needed only if the
-    new name is too different from the old one for `suggest_key` to find it. If a section was renamed, one
-    entry covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
-    Entries of base classes and of nested sections apply as well.
-    """
-    removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Maps the dotted names of settings that no longer exist to explanations, such as
-    `"was removed; set x instead"`. The error message consists of the name and the explanation."""
-
     aliases: ClassVar[Mapping[str, str]] = {}
     """Maps short names that `load_config` accepts to the dotted names of settings, such as `lr` to
     `optimizer.learning_rate`. Entries of base classes apply as well."""
@@ -78,16 +66,21 @@ class Config(FrozenModel):
         if "jax" in sys.modules:
             register_configs_with_jax()
 
-    @model_validator(mode="before")
     @classmethod
-    def _reject_old_names(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and (message := _old_name_error(cls, values)):
-            raise ValueError(message)
-        return values
+    def section_types(cls, values: Mapping[str, Any]) -> dict[str, "Section"]:
+        """Return the sections whose settings depend on other values, such as the name of an environment.
+
+        Args:
+            values: Nested values of a config, which are not validated yet.
+
+        Returns:
+            For each of these sections, its class or its fields by name.
+        """
+        return {}
 
     @functools.cached_property
     def _digest(self) -> int:
-        return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
+        return hash((type(self), *self))
 
     def __hash__(self) -> int:
         # Every call of a jitted function with a config hashes it, so the hash is cached.
@@ -98,6 +91,10 @@ class Config(FrozenModel):
         copied = super().model_copy(**kwargs)
         copied.__dict__.pop("_digest", None)
         return copied
+
+
+Section = type[BaseModel] | Mapping[str, FieldInfo]
+"""Class of a section of a config, or the fields of a section that has no class."""
 
 
 class Setting(NamedTuple):
@@ -115,38 +112,44 @@ class Setting(NamedTuple):
 
 def load_config(
     cls: type[AnyModel],
-    preset: str | os.PathLike[str] | None = None,
+    config: AnyModel | str | os.PathLike[str] | None = None,
     overrides: Sequence[str] = (),
-    base: AnyModel | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> AnyModel:
-    """Create a config from defaults, a preset, `settings` and overrides, in ascending order of precedence.
+    """Create a config from a base, `settings` and overrides, in ascending order of precedence.
 
     Args:
         cls: Class of the config.
-        preset: Name of a preset in the `preset_group` of the class, or path of a YAML file. If None, no
-            preset is used.
+        config: Base: an instance of `cls`, the name of a preset in the `preset_group` of the class, or the
+            path of a YAML file. If None, the defaults of the class are used.
         overrides: Strings of the form `key.sub=value`, where the value is YAML.
-        base: Config to start from. None means the defaults of the class.
         settings: Python values by name. If the value of a section is a mapping, only the keys in the mapping
             change.
 
     Raises:
+        TypeError: If `config` is an instance of another class.
         ValueError: If a key is unknown or a value is invalid. The message contains the key's dotted name.
     """
-    values = _section_defaults(cls) if base is None else base.model_dump()
-    if preset is not None:
-        path = _preset_path(cls, preset)
-        values = _merge(values, _check_keys(cls, _load_config_file(path), f"{path}: "))
-    if settings:
-        values = _merge(values, _check_keys(cls, settings, ""))
-    for override in overrides:
-        values = _merge(values, _check_keys(cls, _parse_override(override), f"override {override!r}: "))
+    sources: list[tuple[str, Mapping[str, Any]]] = []
+    if isinstance(config, str | os.PathLike):
+        path = _preset_path(cls, config)
+        sources.append((f"{path}: ", _load_config_file(path)))
+    elif config is not None and not isinstance(config, cls):
+        given = type(config).__name__
+        raise TypeError(f"config must be of type {cls.__name__}, the name of a preset or a path, got {given}")
+    sources.append(("", settings or {}))
+    sources += [(f"override {override!r}: ", _parse_override(override)) for override in overrides]
+    sources = [(source, _expand_aliases(cls, values)) for source, values in sources]
+    base = config.model_dump() if isinstance(config, cls) else {}
+    merged = functools.reduce(_merge, (values for _, values in sources), base)
+    sections = _section_types(cls, merged)
+    for source, values in sources:
+        _check_keys(cls, values, sections, source)
     try:
-        return cls.model_validate(values)
+        return cls.model_validate(_merge(_section_defaults(cls, sections), merged))
     except ValidationError as error:
-        raise ValueError(format_validation_error(error, cls)) from error
+        raise ValueError(format_validation_error(error, cls, sections)) from error
 
 
 def load_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
@@ -171,7 +174,11 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def suggest_key(
-    cls: type[BaseModel], key: str, section: type[BaseModel] | None = None, prefix: str = ""
+    cls: type[BaseModel],
+    key: str,
+    section: Section | None = None,
+    prefix: str = "",
+    sections: Mapping[str, Section] = types.MappingProxyType({}),
 ) -> str:
     """Return a hint about an unknown setting, such as `did you mean 'optimizer.learning_rate'?`.
 
@@ -181,16 +188,16 @@ def suggest_key(
         cls: Class of the config.
         key: The unknown key, relative to `section`. If the unknown key is the name of a section, `key` also
             contains the name of a setting in it, as in "optimzer.learning_rate".
-        section: Class of the section that contains the key. None if the key is not in a section.
+        section: Section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
+        sections: Result of `cls.section_types`.
     """
-    fields = (section or cls).model_fields
-    names = [setting.name for setting in list_settings(cls)]
+    fields = _fields(section or cls)
+    names = [setting.name for setting in list_settings(cls, sections=sections)]
     last = key.rpartition(".")[2]
     candidates = (
         (last, {name: prefix + name for name in fields}),
         (last, {name.rpartition(".")[2]: name for name in reversed(names)}),
-        (prefix + key, {name: name for name in names}),
         (key.partition(".")[0], {name: prefix + name for name in fields}),
     )
     for given, choices in candidates:
@@ -210,11 +217,7 @@ def list_presets(group: str) -> tuple[str, ...]:
 
 def to_yaml(config: BaseModel) -> str:
     """Format a config as YAML."""
-    from omegaconf import OmegaConf
-
-    # OmegaConf would read `${` as the start of a reference.
-    values = map_strings(lambda text: text.replace("${", "\\${"), config.model_dump(mode="json"))
-    return OmegaConf.to_yaml(OmegaConf.create(values))
+    return dump_yaml(config.model_dump(mode="json"))
 
 
 def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
@@ -224,23 +227,28 @@ def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
 
 
 def list_settings(
-    cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
+    section: Section,
+    prefix: str = "",
+    values: BaseModel | None = None,
+    sections: Mapping[str, Section] = types.MappingProxyType({}),
 ) -> Iterator[Setting]:
-    """Iterate over all settings of a config class in the order of its fields, including nested sections.
+    """Iterate over all settings of a config in the order of its fields, including nested sections.
 
     Args:
-        cls: Class of the config.
+        section: Class of the config.
         prefix: Text before the names of all settings, such as the name of a section with a final dot.
-        values: Instance of `cls` whose values are the defaults. If None, the defaults of the class are used.
+        values: Instance of the class whose values are the defaults. If None, the defaults of the class are
+            used.
+        sections: Result of `section_types` of the class.
     """
-    for name, field in cls.model_fields.items():
+    for name, field in _fields(section).items():
         default = _default(field) if values is None else getattr(values, name)
-        section = _section_class(field.annotation)
-        if section is None:
+        nested = sections.get(name, _section_class(field.annotation))
+        if nested is None:
             yield Setting(prefix + name, _type_name(field.annotation), default, field.description or "")
         else:
-            nested = default if isinstance(default, section) else None
-            yield from list_settings(section, f"{prefix}{name}.", nested)
+            instance = default if isinstance(nested, type) and isinstance(default, nested) else None
+            yield from list_settings(nested, f"{prefix}{name}.", instance)
 
 
 def check_type(value: object, cls: type, name: str) -> None:
@@ -282,7 +290,11 @@ def load_model(
         raise ValueError(f"{path} is not {what}: {format_validation_error(error, cls)}") from error
 
 
-def format_validation_error(error: ValidationError, cls: type[BaseModel] | None = None) -> str:
+def format_validation_error(
+    error: ValidationError,
+    cls: type[BaseModel] | None = None,
+    sections: Mapping[str, Section] = types.MappingProxyType({}),
+) -> str:
     """Format a Pydantic error with one line per problem.
 
     A line reads, for example, `dataset.max_grid_height must be between 1 and 30, got 40`.
@@ -291,8 +303,9 @@ def format_validation_error(error: ValidationError, cls: type[BaseModel] | None 
         error: The error.
         cls: Class of the model. If it is given, messages about a field with a lower and an upper bound
             contain both bounds.
+        sections: Result of `cls.section_types`.
     """
-    return "\n".join(_format_problem(detail, cls) for detail in error.errors())
+    return "\n".join(_format_problem(detail, cls, sections) for detail in error.errors())
 
 
 _TYPE_DESCRIPTIONS = {
@@ -308,7 +321,7 @@ _TYPE_DESCRIPTIONS = {
 }
 
 
-def _format_problem(detail: Any, cls: type[BaseModel] | None) -> str:
+def _format_problem(detail: Any, cls: type[BaseModel] | None, sections: Mapping[str, Section]) -> str:
     name, field = _dotted_name(detail["loc"]), detail["loc"][-1] if detail["loc"] else ""
     kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
     if kind == "json_invalid":
@@ -326,7 +339,7 @@ def _format_problem(detail: Any, cls: type[BaseModel] | None) -> str:
         near = difflib.get_close_matches(str(given), re.findall("'([^']*)'", context["expected"]), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"{name} must be {context['expected']}, got {given!r}{hint}"
-    bounds = _range(detail["loc"], cls) or _violated_bound(context)
+    bounds = _range(detail["loc"], cls, sections) or _violated_bound(context)
     if bounds and kind.startswith(("greater_than", "less_than")):
         return f"{name} must be {bounds}, got {given!r}"
     if (
@@ -345,17 +358,19 @@ def _dotted_name(location: tuple[int | str, ...]) -> str:
     return name
 
 
-def _range(location: tuple[int | str, ...], cls: type[BaseModel] | None) -> str:
+def _range(location: tuple[int | str, ...], section: Section | None, sections: Mapping[str, Section]) -> str:
     """Describe the range of a field that has a lower and an upper bound.
 
     Return an empty string for other fields.
     """
     metadata: list[Any] = []
     for part in location:
-        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
+        fields = {} if section is None else _fields(section)
+        if part not in fields:
             return ""  # inside a list or a union
-        field = cls.model_fields[str(part)]
-        metadata, cls = field.metadata, field.annotation  # type: ignore[assignment]
+        field = fields[str(part)]
+        metadata, section = field.metadata, sections.get(str(part), _section_class(field.annotation))
+        sections = {}
     low = next((m.ge for m in metadata if isinstance(m, Ge)), None)
     high = next((m.le for m in metadata if isinstance(m, Le)), None)
     return "" if low is None or high is None else f"between {low} and {high}"
@@ -394,14 +409,22 @@ def _type_name(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _section_defaults(cls: type[BaseModel]) -> dict[str, Any]:
-    """Return the default values of all sections.
+def _fields(section: Section) -> Mapping[str, FieldInfo]:
+    return section if isinstance(section, Mapping) else section.model_fields
+
+
+def _section_types(cls: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Section]:
+    return cls.section_types(values) if issubclass(cls, Config) else {}
+
+
+def _section_defaults(cls: type[BaseModel], sections: Mapping[str, Section]) -> dict[str, Any]:
+    """Return the default values of all sections except those in `sections`.
 
     They are needed because the default value of a section may differ from the defaults of the section's
     class. If a preset sets one key of the section, the other keys must keep the values of the section's
     default.
     """
-    defaults = {name: _default(field) for name, field in cls.model_fields.items()}
+    defaults = {name: _default(field) for name, field in cls.model_fields.items() if name not in sections}
     return {name: value.model_dump() for name, value in defaults.items() if isinstance(value, BaseModel)}
 
 
@@ -426,74 +449,28 @@ def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str]) -> Path:
 
 
 def _load_config_file(path: Path) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    # The file may be untrusted: resolving ${oc.env:...} would reveal environment variables.
-    text = read_text(path)
-    try:
-        values = OmegaConf.create(text)
-        unresolved: Any = OmegaConf.to_container(values)
-        if not isinstance(unresolved, dict):
-            raise ValueError(f"{path}: expected settings as `key: value`, got {unresolved!r}")
-        if (name := _find_reference(unresolved)) is not None:
-            raise ValueError(
-                f"{path}: {name} contains a reference ${{...}}, which config files may not use; "
-                "write the value itself, or \\${ for a literal ${"
-            )
-        resolved: Any = OmegaConf.to_container(values, resolve=True)
-        return resolved
-    except _yaml_errors() as error:
-        raise ValueError(f"{path} is not a readable YAML config: {error}") from error
+    values = read_yaml(path)
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected settings as `key: value`, got {values!r}")
+    return values
 
 
-def _find_reference(value: Any, name: str = "") -> str | None:
-    """Return the dotted name of the first string that contains an OmegaConf reference, or None.
-
-    Args:
-        value: Value to search, including nested dictionaries and lists.
-        name: Dotted name of `value`. Empty for the complete config.
-    """
-    if isinstance(value, str):
-        return name if re.search(r"(?<!\\)(?:\\\\)*\$\{", value) else None
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = (_find_reference(item, f"{name}.{key}" if name else str(key)) for key, item in items)
-    return next((name for name in found if name is not None), None)
-
-
-def _yaml_errors() -> tuple[type[Exception], ...]:
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError  # type: ignore[import-untyped, unused-ignore]
-
-    return YAMLError, OmegaConfBaseException, UnicodeDecodeError
-
-
-def _parse_override(override: str) -> Any:
-    from omegaconf import OmegaConf
-
-    name, equals, _ = override.partition("=")
+def _parse_override(override: str) -> dict[str, Any]:
+    name, equals, text = override.partition("=")
     if not equals or not name.strip() or name != name.strip():
         raise ValueError(
             f"an override has the form key.sub=value, without spaces around the key; got {override!r}"
         )
     try:
-        return OmegaConf.to_container(OmegaConf.from_dotlist([override]), resolve=True)
-    except _yaml_errors() as error:
+        value = parse_yaml(text)
+    except ValueError as error:
         raise ValueError(f"cannot read override {override!r}: {error}") from error
-
-
-def _check_keys(cls: type[BaseModel], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return `values` as a dictionary with aliases expanded. Raise `ValueError` if a key is unknown.
-
-    The values themselves are validated later, by Pydantic.
-
-    Args:
-        cls: Class of the config.
-        values: Nested values by name.
-        source: Prefix of error messages, such as the path of the file.
-    """
-    values = _expand_aliases(cls, values)
-    _check_section_keys(cls, cls, values, "", source)
-    return dict(values)
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    nested: dict[str, Any] = value
+    return nested
 
 
 def _expand_aliases(cls: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -507,52 +484,37 @@ def _expand_aliases(cls: type[BaseModel], values: Mapping[str, Any]) -> Mapping[
     return values
 
 
-def _check_section_keys(
-    root: type[BaseModel], cls: type[BaseModel], values: Mapping[Any, Any], prefix: str, source: str
+def _check_keys(
+    cls: type[BaseModel], values: Mapping[Any, Any], sections: Mapping[str, Section], source: str
 ) -> None:
-    if message := _old_name_error(cls, values, prefix):
-        raise ValueError(f"{source}{message}")
-    for key, value in values.items():
-        field = cls.model_fields.get(key)
-        if field is None:
-            path = next(_leaf_paths({key: value}))
-            raise ValueError(f"{source}unknown key '{prefix}{path}'; {suggest_key(root, path, cls, prefix)}")
-        section = _section_class(field.annotation)
-        if section is not None and isinstance(value, Mapping):
-            _check_section_keys(root, section, value, f"{prefix}{key}.", source)
-        elif section is None and isinstance(value, Mapping) and get_origin(field.annotation) is not dict:
-            inner = next(iter(value), "")
-            raise ValueError(
-                f"{source}unknown key '{prefix}{key}.{inner}'; '{prefix}{key}' is a setting, not a section"
-            )
+    """Raise `ValueError` if a key is unknown. The values themselves are validated later, by Pydantic.
 
-
-def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str = "") -> str | None:
-    """Return an error message if the values contain a renamed or removed setting, else None."""
-    renamed, removed = _old_names(cls)
-    if not renamed and not removed:
-        return None
-    for path in _leaf_paths(values):
-        parts = path.split(".")
-        for length in range(len(parts), 0, -1):
-            old, rest = ".".join(parts[:length]), "".join(f".{part}" for part in parts[length:])
-            if old in renamed:
-                return f"{prefix}{path} was renamed to {prefix}{renamed[old]}{rest}"
-            if old in removed:
-                return f"{prefix}{old} {removed[old]}"
-    return None
-
-
-@functools.cache
-def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
-    """Merge `renamed_settings` and `removed_settings` of a class and its base classes.
-
-    A renamed setting is omitted if its old name is a field of the class, because a subclass may use an old
-    name for a new setting.
+    Args:
+        cls: Class of the config.
+        values: Nested values by name.
+        sections: Result of `cls.section_types`.
+        source: Prefix of error messages, such as the path of the file.
     """
-    renamed = _inherited(cls, "renamed_settings")
-    renamed = {old: new for old, new in renamed.items() if old not in cls.model_fields}
-    return renamed, _inherited(cls, "removed_settings")
+
+    def check(section: Section, values: Mapping[Any, Any], prefix: str) -> None:
+        for key, value in values.items():
+            field = _fields(section).get(key)
+            if field is None:
+                path = next(_leaf_paths({key: value}))
+                hint = suggest_key(cls, path, section, prefix, sections)
+                raise ValueError(f"{source}unknown key '{prefix}{path}'; {hint}")
+            nested = _section_class(field.annotation) if prefix else sections.get(key)
+            nested = nested or _section_class(field.annotation)
+            if nested is not None and isinstance(value, Mapping):
+                check(nested, value, f"{prefix}{key}.")
+            elif nested is None and isinstance(value, Mapping) and get_origin(field.annotation) is not dict:
+                name = f"{prefix}{key}"
+                inner = next(iter(value), "")
+                raise ValueError(
+                    f"{source}unknown key '{name}.{inner}'; '{name}' is a setting, not a section"
+                )
+
+    check(cls, values, "")
 
 
 def _inherited(cls: type[BaseModel], attribute: str) -> dict[str, str]:

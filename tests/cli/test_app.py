@@ -11,7 +11,7 @@ import phalanx
 from phalanx.cli import app as cli
 from phalanx.cli.errors import user_errors
 
-HEAVY = ("jax", "jaxlib", "equinox", "numpy", "omegaconf", "optax", "drawsvg")
+HEAVY = ("jax", "jaxlib", "equinox", "numpy", "optax", "yaml", "drawsvg")
 
 runner = CliRunner()
 

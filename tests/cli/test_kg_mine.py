@@ -89,8 +89,8 @@ def test_errors_are_reported(phalanx, folder, tmp_path):
         ((empty,), "has no triples to mine rules from"),
         ((tmp_path / "nowhere",), "nowhere"),
         ((folder, "max_lenght=3"), "max_lenght"),
-        ((folder, "length=3"), "length was renamed to max_length"),
-        ((folder, "max_triples=3"), "max_triples was renamed to max_start_triples"),
+        ((folder, "length=3"), "did you mean 'max_length'?"),
+        ((folder, "max_triples=3"), "did you mean 'max_start_triples'?"),
     ):
         result = phalanx("kg", "mine", *arguments)
         assert result.code == 2 and output in result.err, result.err

@@ -68,7 +68,7 @@ def test_run_folder_with_special_characters_works(
     tmp_path: Path, phalanx: Callable[..., Any], name: str
 ) -> None:
     out = tmp_path / name / "run"
-    train = ("train", "ppo", "--env", "tests.helpers.short_walk:NamedWalk", "--out", out)
+    train = ("train", "ppo", "--env", "tests.helpers.short_walk:ShortWalk", "--out", out)
     small = ("num_envs=4", "num_steps=4", "num_updates=2", "num_minibatches=1", "evaluation.num_episodes=3")
     assert phalanx(*train, *small, "checkpoint.best_metric=success_rate").code == 0
     extended = phalanx(*train, "--extend", "3")

@@ -29,7 +29,6 @@ SMALL = [
     "num_updates=1",
     "update_epochs=1",
     "num_minibatches=2",
-    "num_env_shards=2",
     "evaluation.every=0",
     "evaluation.max_positives=6",
     "logging.log_frequency=1",
@@ -80,7 +79,7 @@ def test_run_on_files_is_trained_rendered_reported_resumed_and_loaded(
     assert done.code == 0, done.err
     assert "Finished after 1 updates, 32 steps" in done.out
     policy = load_policy(out)
-    assert policy.config.env.dataset == str(kin)
+    assert policy.config.env.settings.dataset == str(kin)
     assert policy.network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 
     few = ("max_queries=2", "beam.beam_width=2")
@@ -111,7 +110,6 @@ def test_run_on_files_is_trained_rendered_reported_resumed_and_loaded(
         (["--config=proofs_famly"], "did you mean 'proofs_family'?"),
         (["env.max_action=3"], "did you mean 'env.max_actions'?"),
         (["--resume"], "--resume requires --out"),
-        (["--num-processes", "2"], "--coordinator, --num-processes and --process-id"),
         (["env.queries.min_depth=9"], "no query matches min_depth=9"),
     ],
 )

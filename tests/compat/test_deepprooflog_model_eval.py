@@ -73,7 +73,7 @@ def test_embedding_action_closes_goals_and_adds_to_the_score(actor):
     step = env.reset()
     for action in (0, 0, 1):
         step = env.step(step.set("action", torch.full((3,), action)))["next"]
-    belief = MODEL.log_probability(index_manager.kg.encode([parse_atom("parent(b,d)")]))[0]
+    belief = MODEL.log_prob(index_manager.kg.encode([parse_atom("parent(b,d)")]))[0]
     assert step["proved"].all()
     np.testing.assert_allclose(step["kge_log_score"].numpy(), float(belief), rtol=1e-5)
     attempts = evaluate_policy_torchrl(actor, env, [FALSE])

@@ -27,7 +27,7 @@ from phalanx.compat.jaxarc.envs import (
 )
 from phalanx.compat.jaxarc.utils.logging import ExperimentLogger, FileHandler
 from phalanx.config import to_yaml
-from phalanx.io.untrusted import read_yaml
+from phalanx.io.yaml_files import read_yaml
 from tests.helpers.recording_handler import RecordingHandler
 
 CONFIG = JaxArcConfig(
@@ -48,7 +48,7 @@ def test_config_has_the_sections_environment_and_logging() -> None:
 def test_invalid_and_removed_logging_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"logging\.num_samples must be positive"):
         ExperimentLogger(JaxArcConfig(logging=LoggingConfig(num_samples=0)), {})
-    with pytest.raises(ValueError, match="queue_size was removed"):
+    with pytest.raises(ValueError, match="has no queue_size: use nothing: logging is synchronous"):
         LoggingConfig(queue_size=1)
 
 

@@ -7,7 +7,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.arc import batch_reset, batch_step
+from phalanx.arc import (
+    ArcConfig,
+    ArcEnvironment,
+    ArcTask,
+    GridPair,
+    PointAction,
+    as_grid,
+    batch_reset,
+    batch_step,
+)
+from phalanx.arc.spec import make_arc
+from phalanx.arc.state import NUM_BOARDS, RegisterIndex
 from phalanx.compat.jaxarc import batch_processing as profiling
 from phalanx.compat.jaxarc.batch_processing import (
     BatchPerformanceMonitor,
@@ -17,7 +28,11 @@ from phalanx.compat.jaxarc.batch_processing import (
     warm_up_batch_functions,
 )
 from phalanx.core.vector import _reset, _step
-from tests.helpers.corridor import RIGHT, Corridor
+
+TASK = ArcTask("nines", (GridPair(as_grid([[0, 0]]), as_grid([[9, 9]])),), ())
+CONFIG = ArcConfig(dataset={"max_grid_height": 2, "max_grid_width": 3})
+ENVIRONMENT = ArcEnvironment.create(CONFIG, TASK)
+FILL = PointAction([3, 3], [0, 0], [0, 0])
 
 
 def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, monkeypatch):
@@ -28,7 +43,7 @@ def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, m
         return next(seconds), None
 
     monkeypatch.setattr(profiling, "_timed", timed)
-    best, results = find_optimal_batch_size(Corridor(), None, max_batch_size=5, repeats=1)
+    best, results = find_optimal_batch_size(ENVIRONMENT, None, max_batch_size=5, repeats=1)
     assert list(results) == [1, 2, 4]
     assert results[2] == {
         "per_env_time": 0.2,
@@ -42,7 +57,7 @@ def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, m
 
 
 def test_batch_size_search_measures_wall_clock_time():
-    _, results = find_optimal_batch_size(Corridor(), max_batch_size=1, repeats=2)
+    _, results = find_optimal_batch_size(ENVIRONMENT, max_batch_size=1, repeats=2)
     assert 0 < results[1]["total_time"] < 10
     assert math.isclose(results[1]["throughput"] * results[1]["per_env_time"], 1)
 
@@ -54,7 +69,7 @@ def test_batch_size_search_stops_when_memory_is_exhausted(capsys, monkeypatch):
         return {"per_env_time": 1.0, "throughput": 1.0 * batch_size}
 
     monkeypatch.setattr(profiling, "_measure_batch_size", measure)
-    best, results = find_optimal_batch_size(Corridor(), max_batch_size=64)
+    best, results = find_optimal_batch_size(ENVIRONMENT, max_batch_size=64)
     assert (best, list(results)) == (2, [1, 2])
     assert "4 environments do not fit into memory" in capsys.readouterr().out
 
@@ -65,42 +80,44 @@ def test_batch_size_search_raises_other_errors(monkeypatch):
 
     monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     with pytest.raises(jax.errors.JaxRuntimeError, match="broken kernel"):
-        find_optimal_batch_size(Corridor())
+        find_optimal_batch_size(ENVIRONMENT)
     with pytest.raises(ValueError, match="max_batch_size must be at least 1, got 0"):
-        find_optimal_batch_size(Corridor(), max_batch_size=0)
+        find_optimal_batch_size(ENVIRONMENT, max_batch_size=0)
 
 
 def test_memory_analysis_includes_all_leaves(capsys):
-    results = analyze_memory_usage(Corridor(), None, batch_sizes=[1, 4])
-    # A walker: position and clock (4 bytes each), a key (8), two flags (1 each); 8 cells of one byte seen.
-    assert math.isclose(results[4]["state_mb"], 4 * 18 / 2**20)
-    assert math.isclose(results[4]["obs_mb"], 4 * 8 / 2**20)
-    assert math.isclose(results[4]["total_mb"], 4 * 26 / 2**20)
-    assert math.isclose(results[4]["per_env_mb"], 26 / 2**20)
-    assert "4 environments: 0.000 MB, 0.000025 MB each (+0.0% per environment" in capsys.readouterr().out
+    results = analyze_memory_usage(ENVIRONMENT, None, batch_sizes=[1, 4])
+    # Two rows of 4 bytes per board, the registers and the similarity; 6 cells of one byte are observed.
+    state = 4 * (2 * NUM_BOARDS + len(RegisterIndex) + 1)
+    assert math.isclose(results[4]["state_mb"], 4 * state / 2**20)
+    assert math.isclose(results[4]["obs_mb"], 4 * 6 / 2**20)
+    assert math.isclose(results[4]["total_mb"], 4 * (state + 6) / 2**20)
+    assert math.isclose(results[4]["per_env_mb"], (state + 6) / 2**20)
+    printed = f"4 environments: 0.000 MB, {(state + 6) / 2**20:.6f} MB each (+0.0% per environment"
+    assert printed in capsys.readouterr().out
     with pytest.raises(ValueError, match="at least one batch size"):
-        analyze_memory_usage(Corridor(), batch_sizes=())
+        analyze_memory_usage(ENVIRONMENT, batch_sizes=())
 
 
 def test_warm_up_compiles_the_functions(capsys):
-    config = Corridor(99)
+    config = make_arc(CONFIG, task=TASK, max_episode_steps=99)
     seconds = warm_up_batch_functions(2, config)
     assert set(seconds) == {"reset", "step"}
     assert "compiled for 2 environments: reset" in capsys.readouterr().out
     compiled = _reset._cache_size(), _step._cache_size()
     states, _ = batch_reset(jax.random.split(jax.random.PRNGKey(3), 2), config)
-    batch_step(states, jnp.full(2, RIGHT, jnp.int32), config)
+    batch_step(states, FILL, config)
     assert (_reset._cache_size(), _step._cache_size()) == compiled
 
 
 def test_monitor_times_operations_and_returns_their_results():
     timer = BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(0), 2)
-    states, observations = timer.time_batch_reset(keys, Corridor())
-    assert observations.shape == (2, 8)
+    states, observations = timer.time_batch_reset(keys, ENVIRONMENT)
+    assert observations.shape == (2, 2, 3)
     for _ in range(2):
-        states, *_ = timer.time_batch_step(states, jnp.full(2, RIGHT), Corridor())
-    assert states.clock.tolist() == [2, 2]
+        states, *_ = timer.time_batch_step(states, FILL, ENVIRONMENT)
+    assert states.step_count.tolist() == [2, 2]
     found = timer.get_stats()
     assert found["total_operations"] == 3
     assert found["avg_batch_size"] == 2

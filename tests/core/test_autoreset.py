@@ -41,7 +41,7 @@ def test_same_step_returns_first_observation_and_keeps_terminal_one():
     assert cells(observations) == [start, 3]
     assert info.reset_mask.tolist() == info.terminated.tolist() == [True, False]
     assert info.truncated.tolist() == [False, False]
-    assert state.states.clock.tolist() == [0, 1]
+    assert state.states.step_count.tolist() == [0, 1]
 
 
 def test_next_step_returns_the_terminal_observation_and_resets_a_step_later():
@@ -57,14 +57,14 @@ def test_next_step_returns_the_terminal_observation_and_resets_a_step_later():
     assert info.reset_mask.tolist() == [True, False]
     assert dones.tolist() == info.terminated.tolist() == info.truncated.tolist() == [False, False]
     np.testing.assert_allclose(rewards, [0.0, -0.1])
-    assert state.states.clock.tolist() == [0, 2]
+    assert state.states.step_count.tolist() == [0, 2]
     assert cells(observations) == state.states.position.tolist()
     assert int(np.asarray(state.states.position)[0]) in range(4)
     assert cells(info.final_observation) == [7, 4]
 
 
 def test_truncation_is_not_termination():
-    _, _, _, dones, info = step(SAME, batch_of(walker(3, clock=11), walker(3)), np.array([LEFT, LEFT]))
+    _, _, _, dones, info = step(SAME, batch_of(walker(3, step_count=11), walker(3)), np.array([LEFT, LEFT]))
     assert dones.tolist() == info.truncated.tolist() == [True, False]
     assert info.terminated.tolist() == [False, False]
 

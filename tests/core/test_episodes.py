@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx.compat.jaxarc.batch_processing import stack_states
-from phalanx.core.episodes import map_batches, run_episode_batch
+from phalanx.core.episodes import draw_episodes, map_batches, run_episode_batch
 from phalanx.core.vector import batch_reset, batch_step
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
@@ -22,7 +22,7 @@ def go_right(states, agent_state, key):
 
 def by_hand():
     """Reaches the end in its second step; in none of five; by a first step that is its last."""
-    return stack_states([walker(5), walker(0), walker(2, clock=11)])
+    return stack_states([walker(5), walker(0), walker(2, step_count=11)])
 
 
 def test_finished_environments_get_no_further_reward():
@@ -167,7 +167,6 @@ def test_invalid_agent_output_is_reported():
         run_episode_batch((by_hand(), 1, 2), go_right, STEPS, Corridor())
 
 
-@dataclasses.dataclass(frozen=True)
 class DrawnCorridor(Corridor):
     """A corridor that renders its states in the given mode."""
 
@@ -188,7 +187,7 @@ def recorded():
 
 
 def test_states_are_drawn_with_the_render_method():
-    (record,) = DrawnCorridor().render_episodes([recorded()])
+    (record,) = draw_episodes(DrawnCorridor(), [recorded()])
     assert record["success"]
     assert record["initial_state"]._repr_svg_() == "<svg>cell  5</svg>"
     assert [state._repr_svg_() for state in record["step_states"]] == [
@@ -199,7 +198,7 @@ def test_states_are_drawn_with_the_render_method():
 
 
 def test_states_that_render_as_text_are_drawn_as_text():
-    (record,) = DrawnCorridor(mode="ansi").render_episodes([recorded()])
+    (record,) = draw_episodes(DrawnCorridor(mode="ansi"), [recorded()])
     image = record["initial_state"]._repr_svg_()
     assert image.lstrip().startswith(("<?xml", "<svg"))
     assert "cell\u00a0\u00a05" in image
@@ -208,11 +207,9 @@ def test_states_that_render_as_text_are_drawn_as_text():
 
 def test_states_that_cannot_be_drawn_are_left_out_of_the_records():
     class Plain(Corridor):
-        @property
-        def render_modes(self):
-            return ()
+        render_modes = ()
 
-    assert Plain().render_episodes([recorded()]) == [{"success": True}]
+    assert draw_episodes(Plain(), [recorded()]) == [{"success": True}]
 
 
 def test_states_that_draw_themselves_are_kept():
@@ -221,7 +218,7 @@ def test_states_that_draw_themselves_are_kept():
             return "<svg/>"
 
     record = {"initial_state": Drawn(), "step_states": [Drawn()], "final_state": Drawn()}
-    assert Corridor().render_episodes([record]) == [record]
+    assert draw_episodes(Corridor(), [record]) == [record]
 
 
 def test_batches_have_equal_sizes_and_padding_is_dropped():

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Float, Int32
 
 from phalanx.arc import ArcEnvironment
 from phalanx.arc.rendering import draw_state
-from phalanx.core.environment import Environment
+from phalanx.arc.spec import attach_tasks, task_name
+from phalanx.core.environment import Environment, EpisodeState, is_done
 from phalanx.core.episodes import record_episodes, rollout_episodes
-from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, evaluate_episodes
+from phalanx.core.evaluation import EpisodeEvaluationConfig, evaluate_episodes
 from phalanx.core.spaces import Box, Discrete
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.nn.distributions import MaskedCategorical
@@ -25,21 +26,16 @@ from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, keys_of, only
 pytestmark = pytest.mark.slow
 
 
-class Fuse(eqx.Module):
+class Fuse(EpisodeState):
     left: Int32[Array, "*batch"]
+    late: Int32[Array, "*batch"]
+    """Number of steps after the end."""
 
 
-class FuseInfo(eqx.Module):
-    terminated: Bool[Array, "*batch"]
-    truncated: Bool[Array, "*batch"]
-    left: Int32[Array, "*batch"]
-
-
-@dataclasses.dataclass(frozen=True)
 class Burning(Environment[Fuse, Array, Array]):
     """A fuse burns down by as many cells as the action says, 1 or 2, and every step pays 1.
 
-    The key's last word is the length. Against the rules, a step after the end pays 100.
+    The key's last word is the length. Against the rules, a step after the end is counted and pays 100.
     """
 
     @property
@@ -50,27 +46,39 @@ class Burning(Environment[Fuse, Array, Array]):
     def action_space(self) -> Discrete:
         return Discrete(3)
 
-    def reset(self, key: Array) -> tuple[Fuse, Array]:
-        state = Fuse(jax.random.key_data(key)[-1].astype(jnp.int32) % 4 + 1)
-        return state, self.observe(state)
+    def initial_state(self, key: Array) -> Fuse:
+        return Fuse(jax.random.key_data(key)[-1].astype(jnp.int32) % 4 + 1, jnp.int32(0))
 
-    def step(self, state: Fuse, action: Array) -> tuple[Fuse, Array, Array, Array, FuseInfo]:
-        over = self.is_done(state)
-        new = Fuse(jnp.where(over, state.left, jnp.maximum(state.left - action, 0)))
-        info = FuseInfo(self.is_done(new), jnp.zeros_like(over), new.left - 10 * over)
-        return new, self.observe(new), jnp.where(over, 100.0, 1.0), self.is_done(new), info
+    def transition(self, state: Fuse, action: Array) -> tuple[Fuse, Array, Array]:
+        left = jnp.maximum(state.left - action, 0)
+        return Fuse(left, state.late), jnp.float32(1), left == 0
 
     def observe(self, state: Fuse) -> Array:
         return state.left
 
-    def is_done(self, state: Fuse) -> Bool[Array, "*batch"]:
-        return state.left == 0
+    def metrics(self, state: Fuse) -> dict[str, Array]:
+        return {"success": state.terminated, "left": state.left - 10 * state.late}
 
-    def sample_action(self, key: Array, state: Fuse) -> Array:
-        return jnp.int32(1)
+    def kernel(self) -> "PaysAfterTheEnd":
+        return PaysAfterTheEnd()
 
-    def episode_metrics(self, info: Any) -> dict[str, Array]:
-        return {"success_mask": info.terminated, "left": info.left}
+
+class BurningOnce(Burning):
+    def kernel(self) -> None:
+        return None
+
+
+class PaysAfterTheEnd:
+    """A kernel that counts steps after the end and pays 100 for each."""
+
+    def reset(self, keys: Array) -> tuple[Fuse, Array]:
+        return jax.vmap(BurningOnce().reset)(keys)
+
+    def step(self, states: Fuse, actions: Array) -> tuple[Fuse, Array, Array, Array, Fuse]:
+        over = is_done(states)
+        states, _, rewards, done, _ = jax.vmap(BurningOnce().step)(states, actions)
+        states = dataclasses.replace(states, late=states.late + over)
+        return states, states.left, jnp.where(over, 100.0, rewards), done, states
 
 
 class Burns(eqx.Module):
@@ -103,7 +111,9 @@ EITHER = Burns(jnp.float32(1), jnp.float32(1), TRACES)
 
 
 def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
-    states = Fuse(jnp.array(lengths, jnp.int32))
+    left, zeros = jnp.array(lengths, jnp.int32), jnp.zeros(len(lengths), jnp.int32)
+    flags = {"step_count": zeros, "terminated": left == 0, "truncated": zeros > 0}
+    states = Fuse(left, zeros, **flags)
     keys = settings.pop("keys", None)
     act = eqx.Partial(select_action, network)
     return rollout_episodes(Burning(), act, states, states.left, keys, **{"max_steps": 4} | settings)
@@ -193,7 +203,7 @@ def test_default_evaluation_has_a_seed_and_a_standard_error() -> None:
         return result.as_record()
 
     in_training = evaluate(EpisodeEvaluationConfig(num_episodes=50))
-    by_seed = [evaluate(EpisodeEvalCommandConfig(num_episodes=50, seed=seed)) for seed in (0, 1)]
+    by_seed = [evaluate(EpisodeEvaluationConfig(num_episodes=50, seed=seed)) for seed in (0, 1)]
     assert by_seed[0] == in_training
     assert by_seed[1]["episode_length"] != in_training["episode_length"]
     rate = in_training["success_rate"]
@@ -203,11 +213,14 @@ def test_default_evaluation_has_a_seed_and_a_standard_error() -> None:
 
 def test_the_logger_draws_recorded_arc_episodes(tmp_path: Path) -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
-    [episode] = record_episodes(environment, only(2), jax.random.key(0), 1, 1, episode_num=7)
+    [episode] = record_episodes(
+        environment, only(2), jax.random.key(0), 1, 1, episode_num=7, task_name=task_name
+    )
     assert (episode["task_id"], episode["success"], episode["final_similarity"]) == ("red", True, 1.0)
     handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes", draw_state)}
     with ExperimentLogger(LoggingConfig(), handlers) as logger:
-        logger.log_episode_summary(episode)
+        [drawable] = attach_tasks(environment, [episode])
+        logger.log_episode_summary(drawable)
     assert logger.failures == {}
     drawn = sorted(path.name for path in (tmp_path / "episodes" / "episode_000007_env_0000").iterdir())
     assert drawn == ["final.svg", "initial.svg", "step_0001.svg"]

@@ -22,17 +22,17 @@ def test_batch_reset_and_step_match_expected_values():
     assert observations.argmax(1).tolist() == [0, 2, 7]
     np.testing.assert_allclose(rewards, [-1.0, -0.1, 1.0])
     assert dones.tolist() == infos.terminated.tolist() == [False, False, True]
-    assert infos.invalid.tolist() == [True, False, False]
+    assert states.step_count.tolist() == infos.step_count.tolist() == [1, 1, 1]
 
 
 def test_calls_with_equal_environments_compile_once():
-    environment = Corridor(max_steps=31)
+    environment = Corridor(max_episode_steps=31)
     states, _ = batch_reset(KEYS, environment)
     actions = jnp.full(3, RIGHT)
     batch_step(states, actions, environment)
     resets, steps = _reset._cache_size(), _step._cache_size()
-    states, _ = batch_reset(KEYS, Corridor(max_steps=31))
-    batch_step(states, actions, Corridor(max_steps=31))
+    states, _ = batch_reset(KEYS, Corridor(max_episode_steps=31))
+    batch_step(states, actions, Corridor(max_episode_steps=31))
     assert (_reset._cache_size(), _step._cache_size()) == (resets, steps)
 
 

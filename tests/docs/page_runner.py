@@ -35,7 +35,7 @@ NOT_RUN = {
 }
 """Programs that are not run, with the reason."""
 SMALL_SETTINGS = (
-    *("num_updates=2", "num_epochs=2", "num_envs=8", "num_steps=4", "num_minibatches=2", "num_env_shards=2"),
+    *("num_updates=2", "num_epochs=2", "num_envs=8", "num_steps=4", "num_minibatches=2"),
     *("minibatch_size=16", "batch_size=64", "num_negatives_per_batch=4", "num_prompts=2"),
     *("num_generations=2", "microbatch_size=4", "max_length=64", "max_completion_length=16"),
     "update_epochs=1",
@@ -207,7 +207,7 @@ def _fewer_trials(words: list[str]) -> list[str]:
 def _small_evaluation(params: dict[str, Any]) -> Iterator[str]:
     """Iterate over the settings that make an evaluation small. The number of samples stays as it is."""
     algorithm_type, config = load_algorithm_and_config(CheckpointRef.parse(params["run"]).for_seed(0).run)
-    settings_type = algorithm_type.eval_settings_type(config, params["env"])
+    settings_type = algorithm_type.evaluation_type(config, params["env"])
     assert settings_type is not None
     for name, value in (setting.removeprefix("evaluation.").split("=") for setting in SMALL_SETTINGS):
         if name in settings_type.model_fields and name != "num_sampled_attempts":
@@ -215,14 +215,15 @@ def _small_evaluation(params: dict[str, Any]) -> Iterator[str]:
 
 
 def _has_setting(config: Any, setting: str) -> bool:
-    *sections, name = setting.partition("=")[0].split(".")
-    for section in sections:
-        if section == "generated" and getattr(config, "dataset", None) != "generated":
-            return False  # the setting would have no effect, which is an error
-        config = getattr(config, section, None)
     if setting == "network.kind=conv":
-        return type(config).__name__ == "ArcNetworkConfig"
-    return name in getattr(type(config), "model_fields", {})
+        return type(getattr(config, "network", None)).__name__ == "ArcNetworkConfig"
+    *sections, name = setting.partition("=")[0].split(".")
+    values = config.model_dump()
+    for section in sections:
+        if section == "generated" and values.get("dataset") != "generated":
+            return False  # the setting would have no effect, which is an error
+        values = values.get(section) or {}
+    return name in values
 
 
 def provide_runs(text: str, folder: Path, sample_runs: Path) -> None:

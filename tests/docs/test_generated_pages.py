@@ -137,7 +137,7 @@ def package() -> griffe.Module:
 def test_constructors_have_the_fields_as_parameters(package: Any, name: str, parameters: list[str]) -> None:
     found = package[name].members["__init__"].parameters
     assert [parameter.name for parameter in found][: len(parameters)] == parameters
-    assert "renamed_settings" not in found and "config_type" not in found
+    assert "config_type" not in found
 
 
 def test_doctests_are_code_blocks(package: Any) -> None:

@@ -1,5 +1,6 @@
 """A small family with rules for ancestors, as encoded integers."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,6 +47,12 @@ def offered(state: ProofState) -> list:
     """Return the successors as tuples of atoms."""
     rows = np.asarray(state.successors)[: int(state.num_actions)]
     return [tuple(tuple(int(x) for x in atom) for atom in row if atom[0]) for row in rows]
+
+
+def without_counters(state: ProofState) -> ProofState:
+    """Return a state without its step count and status, which illegal actions may change."""
+    zero = jnp.zeros_like(state.status)
+    return dataclasses.replace(state, step_count=zero, status=zero)
 
 
 def take(env: ProofEnvironment, state: ProofState, *successors: Any) -> tuple:

@@ -17,7 +17,7 @@ class LargeDescent(Descent):
     name = "large_descent"
 
     def init(self, key: Key, params: Array | None = None) -> TrainState:
-        return TrainState(jax.random.uniform(key, (2 if self.seed % 2 else 50_000,)), (), jnp.int32(0))
+        return TrainState(jax.random.uniform(key, (2 if self.config.seed % 2 else 50_000,)), (), jnp.int32(0))
 
     @jit_method
     def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:

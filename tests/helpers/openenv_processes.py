@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from phalanx.integrations.openenv import OpenEnvServer, ServerLimits
-from phalanx.text.env_spec import TextFactory
+from phalanx.text.names import TextFactory
 
 CLIENT_PYTHON = Path(sys.prefix) / "openenv" / "bin" / "python"
 """Folder in which the Makefile's target `openenv` installs OpenEnv."""

@@ -26,7 +26,7 @@ NOTHING = 99
 
 def initial_policy(algorithm: Algorithm) -> Any:
     """Return the policy that a run of this algorithm starts from."""
-    return algorithm.policy(algorithm.init(jax.random.key(algorithm.seed)))
+    return algorithm.policy(algorithm.init(jax.random.key(algorithm.config.seed)))
 
 
 def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest") -> Any:

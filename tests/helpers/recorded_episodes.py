@@ -20,7 +20,7 @@ from phalanx.core.environment import Environment
 from phalanx.core.spaces import Space, masked_size, replace_choice
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.proofs import ProofEnvironment
-from phalanx.registry import EnvSpec, registered_environments
+from phalanx.registry import RegisteredEnvironment, make, registered_environments
 
 RECORDED = Path(__file__).parents[1] / "core" / "recorded_episodes.json"
 COMMAND = "python -m tests.helpers.recorded_episodes"
@@ -78,12 +78,12 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 """Settings of recorded episodes by name. Environments that are not listed use their defaults."""
 
 
-def own_environments() -> list[EnvSpec]:
+def own_environments() -> list[RegisteredEnvironment]:
     """List the environments that Phalanx itself registers."""
-    return [spec for spec in registered_environments() if str(spec.entry_point).startswith("phalanx.")]
+    return [found for found in registered_environments() if str(found.spec).startswith("phalanx.")]
 
 
-def cases_of(found: EnvSpec) -> dict[str, dict[str, Any]]:
+def cases_of(found: RegisteredEnvironment) -> dict[str, dict[str, Any]]:
     return CASES.get(found.name, {"as it is": {}})
 
 
@@ -147,17 +147,19 @@ def read() -> dict[str, dict[str, str]]:
     return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 
 
-def record(found: list[EnvSpec], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def record(
+    environments: list[RegisteredEnvironment], known: dict[str, dict[str, str]]
+) -> dict[str, dict[str, str]]:
     """Compute the digests of all environments: recorded ones, which must match, and new ones."""
     digests_by_id = {
-        spec.id: {name: digest(spec.make(**settings)) for name, settings in cases_of(spec).items()}
-        for spec in found
+        found.id: {name: digest(make(found.id, **settings)) for name, settings in cases_of(found).items()}
+        for found in environments
     }
     for id, digests in digests_by_id.items():
         if known.get(id, digests) != digests:
             raise SystemExit(
-                f"{id} no longer plays the episodes recorded for it: raise its environment's version "
-                "and the version in its id (phalanx/core/registry.py), then record again"
+                f"{id} no longer plays the episodes recorded for it: register it under the next version, "
+                "then record again"
             )
     return digests_by_id
 

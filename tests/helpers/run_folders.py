@@ -20,7 +20,7 @@ from phalanx.arc import (
     generate_tasks,
 )
 from phalanx.arc.rendering import draw_state
-from phalanx.io.jsonl import JsonlWriter
+from phalanx.io.append_only import AppendOnlyFile
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 
 FAMILIES = ("fill_enclosed", "recolor", "mirror_rows")
@@ -106,7 +106,7 @@ def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> d
 
 
 def write_lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    lines = JsonlWriter(path)
+    lines = AppendOnlyFile(path)
     for record in records:
         lines.write_line(json.dumps(record))
     lines.close()

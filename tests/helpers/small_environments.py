@@ -3,8 +3,6 @@
 All are small enough to be followed by hand, and their episodes end within a few steps.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,23 +22,26 @@ from tests.helpers.short_walk import LEFT as LEFT, RIGHT as RIGHT, ShortWalk, Wa
 CELLS = 5
 
 
-@dataclasses.dataclass(frozen=True)
 class Lane(ShortWalk):
-    """A short walk without a mask of legal actions.
+    """A short walk without a mask of legal actions. Walking left in cell 0 has no effect.
 
     The observation is an array: a one-hot encoding of the position, then the number of steps.
     """
 
-    max_steps: int = 6
+    max_episode_steps: int = 6
     num_cells: int = CELLS
     step_reward: float = -0.125
 
     @property
     def observation_space(self) -> Space:
-        return Box(0, self.max_steps, (self.num_cells + 1,), np.int32)
+        return Box(0, self.max_episode_steps, (self.num_cells + 1,), np.int32)
+
+    def transition(self, state: WalkState, action: Int32[Array, ""]) -> tuple[WalkState, Array, Array]:
+        state, reward, terminated = super().transition(state, action)
+        return WalkState(jnp.maximum(state.position, 0)), reward, terminated
 
     def observe(self, state: WalkState) -> Int32[Array, " features"]:
-        return jnp.append((jnp.arange(self.num_cells) == state.position).astype(jnp.int32), state.clock)
+        return jnp.append((jnp.arange(self.num_cells) == state.position).astype(jnp.int32), state.step_count)
 
     def sample_action(self, key: Key, state: WalkState) -> Int32[Array, ""]:
         # Right with probability 2/3, so that some episodes terminate and others are truncated.

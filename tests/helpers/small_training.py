@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from phalanx.io.jsonl import iter_lines
+from phalanx.io.append_only import iter_lines
 from phalanx.logging import FileHandler, SVGHandler
 from phalanx.training import PPOConfig
 
@@ -20,7 +20,6 @@ SMALL = (
     "num_steps=4",
     "num_updates=6",
     "num_minibatches=2",
-    "num_env_shards=2",
     "evaluation.every=0",
     "evaluation.num_generated_tasks=4",
     "evaluation.num_sampled_attempts=0",

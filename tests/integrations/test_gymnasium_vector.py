@@ -289,6 +289,13 @@ def test_flat_observation_is_one_vector(name: str) -> None:
     assert sorted(row.ravel().tolist()) == sorted(
         np.concatenate([field.reshape(2, -1) for field in fields.values()], axis=1).ravel().tolist()
     )
-    assert ("action_mask" in infos) == (name != "walk")
+    assert "action_mask" in infos
     if name == "arc":
         assert row[0].tolist() == [*fields["observation"][0, 0], -1, -1, -1]
+
+
+def test_environment_without_a_mask_has_none_in_observations_and_infos() -> None:
+    envs = GymnasiumVectorEnv(Lane(), 2)
+    seen, infos = envs.reset(seed=5)
+    assert set(seen) == {"observation"} and infos == {}
+    assert "action_mask" not in envs.step(np.array([1, 1]))[-1]

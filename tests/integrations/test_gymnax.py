@@ -136,7 +136,7 @@ def test_state_space_has_the_shapes_and_dtypes_of_a_state() -> None:
     assert isinstance(space, Composite)
     assert {name: (field.shape, np.dtype(field.dtype).name) for name, field in space.fields} == {
         "position": ((), "int32"),
-        "clock": ((), "int32"),
+        "step_count": ((), "int32"),
         "terminated": ((), "bool"),
         "truncated": ((), "bool"),
     }

@@ -152,7 +152,7 @@ def test_packed_and_separate_samples_have_the_same_loss(
     assert config.use_cache
     for batch in PlanDataset(plan, samples, attention=attention_format):
         losses |= summed_losses(model, batch)
-    assert len(losses) == 17 and max(batch.batch_size for batch in plan.get_epoch(0)) > 1
+    assert len(losses) == 17 and max(batch.num_samples for batch in plan.get_epoch(0)) > 1
     for row, ids in enumerate(TOKENS):
         separate = torch.tensor([ids])
         with torch.no_grad():

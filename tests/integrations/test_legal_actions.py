@@ -34,19 +34,21 @@ def test_gymnasium_mask_is_in_observations_infos_and_action_masks() -> None:
     # Environments that are registered later are added to Gymnasium by another call.
     register("masked-lamps-v1", LightsOut)
     register_environments()
-    single = gym.make("phalanx/masked-lamps-v1", max_steps=3, render_mode="ansi")
-    assert isinstance(single.unwrapped, GymnasiumEnv) and single.unwrapped.environment.max_steps == 3
+    single = gym.make("phalanx/masked-lamps-v1", max_episode_steps=3, render_mode="ansi")
+    assert isinstance(single.unwrapped, GymnasiumEnv)
     single.reset(seed=0)
     *_, info = single.step(PRESSED)
     assert info["action_mask"].astype(bool).tolist() == all_but(PRESSED)
     assert set(single.render()) <= set("#. \n")
+    # `gym.make` enforces this limit itself.
+    assert [single.step(lamp)[3] for lamp in (0, PRESSED)] == [False, True]
 
 
 def test_gymnasium_final_mask_belongs_to_the_terminal_state() -> None:
     pytest.importorskip("gymnasium")
     from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
-    envs = GymnasiumVectorEnv(LightsOut(max_steps=1), 2, autoreset_mode="SameStep")
+    envs = GymnasiumVectorEnv(LightsOut(max_episode_steps=1), 2, autoreset_mode="SameStep")
     envs.reset(seed=0)
     seen, *_, infos = envs.step(np.array([PRESSED, 0]))
     assert seen["action_mask"].tolist() == [[1] * LAMPS] * 2, "a new episode has begun"
@@ -82,7 +84,7 @@ def test_stoa_mask_is_in_extras_and_observation() -> None:
     assert first.extras["action_mask"].all()
     _, step = jax.jit(env.step)(state, jnp.int32(PRESSED))
     assert step.extras["action_mask"].tolist() == step.observation["action_mask"].tolist() == all_but(PRESSED)
-    assert set(step.observation) == {"lamps", "legal", "action_mask"}
+    assert set(step.observation) == {"lamps", "action_mask"}
     assert env.observation_space().contains(step.observation)
     assert set(env.render(state)) <= set("#. \n")
 

@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from phalanx.integrations.openenv import OpenEnvServer, ServerLimits, Session
 from phalanx.puzzles import PuzzleEnvironment
 from phalanx.text import TextEnvironment, TextInfo, TextStep
-from phalanx.text.env_spec import text_env_factory
+from phalanx.text.names import text_env_factory
 from tests.helpers.openenv_processes import running, wait_until
 
 

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from phalanx.integrations.trl import environment_factory
 from phalanx.text.env import TextEnvironment, validate_seed
-from phalanx.text.env_spec import TextFactory, make_text_vector_env, text_env_factory
+from phalanx.text.names import TextFactory, make_text_vector_env, text_env_factory
 from tests.helpers.chat_model import stub_model
 from tests.helpers.openenv_processes import play_by_openenv, running
 

@@ -1,13 +1,10 @@
 """The TorchRL integration: ARC with composite actions and observations, and nested spaces."""
 
-import dataclasses
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Float, Int32
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")
@@ -19,7 +16,7 @@ from torchrl.envs import ActionMask, TransformedEnv, check_env_specs  # noqa: E4
 from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.env import ArcEnvironment  # noqa: E402
 from phalanx.arc.tasks import ArcTask  # noqa: E402
-from phalanx.core.environment import Environment, Key  # noqa: E402
+from phalanx.core.environment import Environment, EpisodeState, Key  # noqa: E402
 from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space  # noqa: E402
 from phalanx.integrations.torchrl import (  # noqa: E402
     BatchedVecEnv,
@@ -94,15 +91,14 @@ class Outer(eqx.Module):
     bits: Array
 
 
-class CountState(eqx.Module):
-    count: Int32[Array, "*batch"]
-    terminated: Bool[Array, "*batch"]
-    truncated: Bool[Array, "*batch"]
+class CountState(EpisodeState):
+    pass
 
 
-@dataclasses.dataclass(frozen=True)
 class Counter(Environment[CountState, Outer, Array]):
     """Three steps with the action as the reward. Observations are nested and have unusual dtypes."""
+
+    max_episode_steps: int = 3
 
     @property
     def observation_space(self) -> Space:
@@ -115,24 +111,17 @@ class Counter(Environment[CountState, Outer, Array]):
     def action_space(self) -> Space:
         return Box(-1.0, 1.0, (1,))
 
-    def reset(self, key: Key) -> tuple[CountState, Outer]:
-        state = CountState(jnp.int32(0), jnp.bool_(False), jnp.bool_(False))
-        return state, self.observe(state)
+    def initial_state(self, key: Key) -> CountState:
+        return CountState()
 
-    def step(self, state: CountState, action: Float[Array, "1"]) -> tuple:
-        moved = CountState(state.count + 1, jnp.bool_(False), state.count + 1 >= 3)
-        state = jax.tree.map(lambda old, new: jnp.where(self.is_done(state), old, new), state, moved)
-        return state, self.observe(state), action[0], self.is_done(state), state
+    def transition(
+        self, state: CountState, action: Float[Array, "1"]
+    ) -> tuple[CountState, Float[Array, ""], bool]:
+        return state, action[0], False
 
     def observe(self, state: CountState) -> Outer:
         bits = jnp.array([0, 2**32 - 1], jnp.uint32)
-        return Outer(Inner(state.count * 0.5, state.count), bits)
-
-    def is_done(self, state: CountState) -> Bool[Array, "*batch"]:
-        return state.terminated | state.truncated
-
-    def sample_action(self, key: Key, state: CountState) -> Array:
-        return self.action_space.sample(key)
+        return Outer(Inner(state.step_count * 0.5, state.step_count), bits)
 
 
 def test_nested_composites_become_nested_keys() -> None:

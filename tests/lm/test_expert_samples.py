@@ -8,7 +8,7 @@ import pytest
 from phalanx.lm import LMTokenizer, generate_expert_samples
 from phalanx.puzzles.kinds import KINDS
 from phalanx.text import TextVectorEnvironment, make_text_env, make_text_vector_env, split_of
-from phalanx.text.env_spec import TextEnvConfig
+from phalanx.text.names import TextEnvConfig
 
 pytestmark = pytest.mark.slow
 

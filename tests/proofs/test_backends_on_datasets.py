@@ -20,7 +20,7 @@ BATCH, STEPS, NUM_BATCHES = 48, 5, 2
 def collect_states(data: shared_sets.SharedSet, config: ProofConfig) -> ProofState:
     """Return the states that random actions reach from training queries and from random negatives."""
     environment = ProofEnvironment.create(config, data.program, data.train)
-    reset, step = jax.jit(environment.reset_to), jax.jit(environment.step)
+    reset, step = jax.jit(environment.reset_to), jax.jit(environment.batch_step)
     rng = np.random.default_rng(7)
     # A query without a rule for its predicate is a dead end.
     derivable = data.train[np.isin(data.train[:, 0], data.program.heads[:, 0])]

@@ -13,7 +13,9 @@ from phalanx.kg.kge import KGE
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.proofs import ProofConfig, ProofEnvironment
 from phalanx.proofs.search.beam import BeamSearchConfig, beam_search
+from phalanx.proofs.spec import SPEC
 from phalanx.proofs.vocabulary import ProofVocabulary
+from tests.helpers.families import without_counters
 from tests.helpers.uniform_policy import UniformPolicy
 
 pytestmark = pytest.mark.slow
@@ -57,7 +59,7 @@ def choices(state) -> list[str]:
 
 
 def log_probability(atom: str) -> float:
-    return float(MODEL.log_probability(VOCABULARY.kg.encode([parse_atom(atom)]))[0])
+    return float(MODEL.log_prob(VOCABULARY.kg.encode([parse_atom(atom)]))[0])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -115,7 +117,8 @@ def test_backends_agree_and_the_environment_conforms():
             jax.tree.leaves((first, rewards)), jax.tree.leaves((second, other_rewards)), strict=True
         ):
             np.testing.assert_allclose(left, right, rtol=1e-5)
-    check_environment(one)
+    report = check_environment(one, spec=SPEC, comparable_state=without_counters)
+    assert {"check_text_round_trip", "check_expert", "check_task_name"} <= set(report.passed)
 
 
 def test_search_adds_the_log_probabilities_of_embedding_and_policy():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from phalanx.config import load_config
 from phalanx.kg.atoms import parse_atom, parse_rule
 from phalanx.kg.evaluation import TripleScores, score_candidates
 from phalanx.kg.knowledge_base import KnowledgeBase
@@ -41,7 +40,7 @@ class PerfectEmbedding:
     def score(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.asarray([4.0 if tuple(row) in self.known else -4.0 for row in triples.tolist()])
 
-    def log_probability(self, triples: np.ndarray) -> Float[Array, " n"]:
+    def log_prob(self, triples: np.ndarray) -> Float[Array, " n"]:
         return -jnp.log1p(jnp.exp(-self.score(triples)))
 
 
@@ -51,7 +50,7 @@ class UniformEmbedding:
     def score(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.zeros(len(triples))
 
-    def log_probability(self, triples: np.ndarray) -> Float[Array, " n"]:
+    def log_prob(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.full(len(triples), jnp.log(0.5))
 
 
@@ -229,10 +228,3 @@ def test_policy_weight_of_a_hybrid_is_selected_on_validation_unless_given(
         ranking, config=ranking.config.model_copy(update={"hybrid": HybridConfig(policy_weight=0.5)})
     )
     assert given.select_hybrid_weights(search, embedding_scorer(UniformEmbedding())).policy_weight == 0.5
-
-
-def test_old_names_of_search_settings_are_rejected_with_the_new_ones() -> None:
-    with pytest.raises(ValueError, match=r"search\.width was renamed to beam\.beam_width"):
-        load_config(LinkPredictionConfig, None, ("search.width=2",))
-    with pytest.raises(ValueError, match=r"search\.max_depth was renamed to beam\.max_depth"):
-        load_config(LinkPredictionConfig, None, ("search.max_depth=2",))

@@ -26,7 +26,7 @@ SEARCH_SCORES = TripleScores(
     log_prob=np.array([-1.5, -np.inf, -0.5]),
     length=np.array([2, -1, 1]),
 )
-KGE_SCORES = TripleScores(score=np.array([3.0, 2.0, -1.0]), log_probability=np.log([0.5, 0.25, 0.1]))
+KGE_SCORES = TripleScores(score=np.array([3.0, 2.0, -1.0]), kge_log_prob=np.log([0.5, 0.25, 0.1]))
 
 
 def test_hybrid_score_is_a_weighted_sum_of_embedding_and_proof() -> None:
@@ -57,7 +57,7 @@ class LastArgument:
     def score(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.asarray(triples[:, 2], jnp.float32)
 
-    def log_probability(self, triples: np.ndarray) -> Float[Array, " n"]:
+    def log_prob(self, triples: np.ndarray) -> Float[Array, " n"]:
         return -1.0 / self.score(triples)
 
 
@@ -66,7 +66,7 @@ def test_embedding_scores_many_triples_in_order() -> None:
     triples[:, 2] = np.arange(1, 40_001)
     scores = embedding_scorer(LastArgument())(triples)
     np.testing.assert_array_equal(scores.score, triples[:, 2])
-    np.testing.assert_allclose(scores.log_probability, -1 / triples[:, 2], rtol=1e-6)
+    np.testing.assert_allclose(scores.kge_log_prob, -1 / triples[:, 2], rtol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def noisy_scores(candidates: CandidateLists) -> tuple[TripleScores, TripleScores
     search = TripleScores(
         score=log_prob, proved=proved, log_prob=log_prob, length=np.where(proved, 2, -1).astype(np.int64)
     )
-    return search, TripleScores(score=embedded, log_probability=-np.log1p(np.exp(-embedded)))
+    return search, TripleScores(score=embedded, kge_log_prob=-np.log1p(np.exp(-embedded)))
 
 
 def mrr(candidates: CandidateLists, score: np.ndarray) -> float:
@@ -149,4 +149,4 @@ def test_combined_scores_keep_the_proofs_and_the_embedding_probabilities(candida
     scores = learned.scorer(lambda _: search, lambda _: kge_scores)(triples)
     np.testing.assert_array_equal(scores.score, learned.score(triples[:, 0], features))
     np.testing.assert_array_equal(scores.proved, search.proved)
-    assert scores.log_probability is kge_scores.log_probability
+    assert scores.kge_log_prob is kge_scores.kge_log_prob

@@ -7,6 +7,8 @@ import pytest
 
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.proofs import ProofConfig, ProofEnvironment
+from phalanx.proofs.spec import task_name
+from phalanx.proofs.text import ProofText
 from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.helpers import families as f
 
@@ -22,13 +24,14 @@ DATA = KnowledgeBase(
 ENV = ProofEnvironment.from_knowledge_base(
     DATA, ProofConfig(max_actions=6, max_goals=3, max_episode_steps=4, queries={"negative_ratio": 0}), "valid"
 )
+TEXT = ProofText(ENV)
 STATE = ENV.reset(jax.random.PRNGKey(0))[0]
 PARENTS = ENV.step(STATE, jnp.int32(0))[0]
 """A state in which the names of two choices differ only by case."""
 
 
-def test_observation_text_has_the_query_goals_and_numbered_choices() -> None:
-    text = ENV.observation_text(PARENTS)
+def test_prompt_has_the_query_goals_and_numbered_choices() -> None:
+    text = TEXT.prompt(PARENTS)
     assert "Query: wise(a,c)\nGoals: parent(a,_1), old(_1,c)\nStep 1 of at most 4." in text
     assert "Choices:\n0: old(B,c)\n1: old(b,c)\n2: give up\n" in text
     assert "label" not in text and "not wise" not in text, (
@@ -39,22 +42,22 @@ def test_observation_text_has_the_query_goals_and_numbered_choices() -> None:
 def test_answers_lead_to_a_proof() -> None:
     state = PARENTS
     for answer in ("old(b,c)", "True"):
-        state, _, _, _, info = ENV.step(state, ENV.parse_action(answer, state))
+        state, _, _, _, info = ENV.step(state, TEXT.parse(answer, state))
     assert bool(info.proved)
 
 
 def test_names_that_differ_only_by_case_are_distinguished() -> None:
-    assert int(ENV.parse_action("old(b,c)", PARENTS)) == 1
-    assert int(ENV.parse_action("old(B,c)", PARENTS)) == 0
+    assert int(TEXT.parse("old(b,c)", PARENTS)) == 1
+    assert int(TEXT.parse("old(B,c)", PARENTS)) == 0
     with pytest.raises(ValueError, match=r"'OLD.b,c.' is not among the choices"):
-        ENV.parse_action("OLD(b,c)", PARENTS)
+        TEXT.parse("OLD(b,c)", PARENTS)
 
 
 @pytest.mark.parametrize("text", ["0", " 0 ", "parent(a,_1), old(_1,c)", "PARENT(a,_1),Old(_1,c)"])
 def test_answer_can_be_a_number_or_the_goals_of_a_choice(text: str) -> None:
-    assert int(ENV.parse_action(text, STATE)) == 0
-    assert int(ENV.parse_action("Give up", STATE)) == 1
-    assert ENV.action_text(jnp.int32(1), STATE) == "give up"
+    assert int(TEXT.parse(text, STATE)) == 0
+    assert int(TEXT.parse("Give up", STATE)) == 1
+    assert TEXT.format(jnp.int32(1), STATE) == "give up"
 
 
 @pytest.mark.parametrize(
@@ -68,29 +71,32 @@ def test_answer_can_be_a_number_or_the_goals_of_a_choice(text: str) -> None:
 )
 def test_invalid_answer_is_rejected_with_an_explanation(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        ENV.parse_action(text, STATE)
+        TEXT.parse(text, STATE)
     assert message in str(caught.value)
 
 
 def test_text_and_rendering_require_a_vocabulary() -> None:
-    assert ENV.task_name(STATE) == "wise(a,c)"
+    assert task_name(ENV, STATE) == "wise(a,c)"
     assert ENV.render_modes == ("svg", "ansi") and "<svg" in ENV.render(STATE)
     with pytest.raises(ValueError, match="mode must be svg or ansi, got 'human'"):
         ENV.render(STATE, "human")
     bare = ProofEnvironment.create(ENV.config, ENV.program, ENV.queries.positives)
-    assert not bare.has_text and bare.render_modes == () and bare.render(STATE) is None
-    assert bare.task_name(STATE) == ""
+    assert bare.render_modes == () and bare.render(STATE) is None
+    assert task_name(bare, STATE) == ""
     with pytest.raises(ValueError, match=r"has no names and therefore no text"):
-        bare.observation_text(STATE)
+        ProofText(bare)
 
 
-def test_environments_that_differ_only_in_names_are_equal() -> None:
+def test_environments_that_differ_only_in_names_share_compiled_programs() -> None:
     named = ProofEnvironment.create(
         ENV.config, ENV.program, ENV.queries.positives, vocabulary=ProofVocabulary(DATA, 3)
     )
     bare = ProofEnvironment.create(ENV.config, ENV.program, ENV.queries.positives)
-    assert named == bare and hash(named) == hash(bare)
-    assert named.has_text and not bare.has_text
+    reset = jax.jit(lambda environment, key: environment.reset(key)[0].goals)
+    for environment in (named, bare):
+        reset(environment, jax.random.key(0))
+    assert reset._cache_size() == 1
+    assert named != bare
 
 
 def test_legal_actions_are_the_action_mask_for_one_state_and_a_batch() -> None:

@@ -17,7 +17,7 @@ def forward(net: WalkNetwork, sights: Sight) -> tuple[jax.Array, jax.Array]:
     here = jnp.concatenate([jnp.eye(CELLS)[sights.position], 0.1 * sights.clock[:, None]], axis=1)
     hidden = jnp.tanh(here @ net.hidden.weight + net.hidden.bias)
     logits = hidden @ net.policy.weight + net.policy.bias
-    weights = jnp.exp(logits) * sights.legal
+    weights = jnp.exp(logits) * sights.action_mask
     return jnp.log(weights / weights.sum(1, keepdims=True) + 1e-30), (hidden @ net.value.weight)[
         :, 0
     ] + net.value.bias
@@ -61,7 +61,7 @@ def reference_loss(
     limit = config.vf_clip_eps
     near = jnp.minimum(jnp.maximum(values, old_values - limit), old_values + limit)
     errors = jnp.maximum((values - targets) ** 2, (near - targets) ** 2)
-    entropy = -jnp.mean(jnp.sum(jnp.exp(logs) * logs * sights.legal, axis=1))
+    entropy = -jnp.mean(jnp.sum(jnp.exp(logs) * logs * sights.action_mask, axis=1))
     policy_loss, value_loss = -jnp.mean(gain), jnp.mean(errors) / 2
     total = policy_loss + config.vf_coef * value_loss - entropy_weight * entropy
     parts = {

@@ -425,7 +425,7 @@ def _arc_steps(engine: str, case: str) -> Any:
     from phalanx.training.ppo import PPOConfig
 
     overrides = [*_SMALL_ARC, f"env.backend={engine}", *_ARC_CASES[case]]
-    environment = PPOConfig.load("arc", overrides).make_environment()
+    environment = PPOConfig.load("arc", overrides).env.make()
 
     def read_state(state: Any) -> Any:
         grids = (
@@ -665,28 +665,35 @@ def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
 @workload("integers")
 def expert_samples() -> Digests:
     """Digest the tokens of answers of experts in ARC, proofs and puzzles, and of random moves in puzzles."""
-
+    from phalanx.core.text_environment import JaxTextVectorEnvironment
     from phalanx.lm.expert_samples import generate_expert_samples
     from phalanx.proofs.env import ProofEnvironment
     from phalanx.puzzles import puzzle_kinds
+    from phalanx.registry import find
     from phalanx.text import make_text_vector_env
-    from phalanx.text.wrapper import JaxTextVectorEnvironment
     from phalanx.training.ppo import PPOConfig
 
     def puzzles(*turns: str) -> Any:
         tasks = [f"{kind.name}:easy:{each}" for each in turns for kind in puzzle_kinds()]
         return make_text_vector_env(",".join(tasks), prompt_format="compact")
 
-    arc = PPOConfig.load("arc", _SMALL_ARC).make_environment()
+    def as_text(environment: Any, task: str, **settings: Any) -> Any:
+        spec = find(task)[1]
+        create_expert = functools.partial(spec.expert, environment)
+        return JaxTextVectorEnvironment(
+            spec.text(environment), create_expert=create_expert, task=task, **settings
+        )
+
+    arc = PPOConfig.load("arc", _SMALL_ARC).env.make()
     proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
-    text_arc = functools.partial(JaxTextVectorEnvironment, arc, task="arc")
+    text_arc = functools.partial(as_text, arc, "arc")
     streams = {
         "arc, expert": generate_expert_samples(
             functools.partial(text_arc, prompt_format="compact"), "characters", seed=1
         ),
         "arc, expert, full prompts": generate_expert_samples(text_arc, "bytes", seed=1),
         "proofs, expert": generate_expert_samples(
-            functools.partial(JaxTextVectorEnvironment, proofs, task="proofs"), "bytes", seed=1
+            functools.partial(as_text, proofs, "proofs"), "bytes", seed=1
         ),
         "puzzles, expert": generate_expert_samples(
             functools.partial(puzzles, "single", "multi"), "characters", seed=1, random_move_prob=0.2
@@ -705,11 +712,12 @@ def _train(algorithm: Any, updates: int, metrics: tuple[str, ...] = ()) -> Diges
     """Train as `phalanx train` does, without files; digest the weights and the values of some metrics."""
     import jax
 
-    state = algorithm.init(jax.random.key(algorithm.seed))
+    state = algorithm.init(jax.random.key(algorithm.config.seed))
     logged = []
     for _ in range(updates):
         state, report = algorithm.update(state)
         logged += [np.float64(report.metrics[name]) for name in metrics if name in report.metrics]
+    algorithm.close()
     found = {"weights": digest_weights(state.params)}
     return found | ({"metrics": digest_arrays(*logged)} if metrics else {})
 
@@ -719,7 +727,6 @@ _SMALL_PPO = (
     "num_steps=4",
     "num_updates=6",
     "num_minibatches=2",
-    "num_env_shards=2",
 )
 
 
@@ -752,7 +759,7 @@ def ppo_proofs() -> Digests:
         "network.hidden_dim=4",
         "network.num_layers=1",
         "evaluation.max_positives=6",
-        "env.curriculum=[{start_step_per_env: 8, max_depth: 2}]",
+        "env.curriculum=[{start_update: 2, max_depth: 2}]",
     )
     return _train(PPO(PPOConfig.load("proofs", small)), 3)
 
@@ -848,7 +855,7 @@ def sft_puzzles() -> Digests:
         "evaluation.num_episodes=0",
     )
     algorithm = SFT(SFTConfig.load("puzzles", small))
-    state, losses = algorithm.init(jax.random.key(algorithm.seed)), []
+    state, losses = algorithm.init(jax.random.key(algorithm.config.seed)), []
     for _ in range(4):
         state, report = algorithm.update(state)
         losses += [np.float64(report.metrics["loss"])]
@@ -895,7 +902,7 @@ def kge_family() -> Digests:
         "num_negatives_per_batch=32",
     )
     algorithm = KGETrainer(KGEConfig.load("family", small))
-    state, logged = algorithm.init(jax.random.key(algorithm.seed)), []
+    state, logged = algorithm.init(jax.random.key(algorithm.config.seed)), []
     for _ in range(3):
         state, result = algorithm.update(state)
         validation = algorithm.validate(state.params)

@@ -139,6 +139,28 @@ def test_info_reports_that_jax_is_missing() -> None:
     assert json.loads(run_command("info", "--json").stdout)["devices"] == []
 
 
+def test_puzzles_and_text_environments_need_no_jax() -> None:
+    shown = run_command("puzzles", "show", "sudoku")
+    assert shown.returncode == 0 and "This is a sudoku" in shown.stdout, shown.stderr
+    assert "sokoban" in run_command("puzzles", "list").stdout
+    unknown = run_command("serve", "sudko")
+    assert unknown.stderr == "phalanx: unknown text environment 'sudko'; did you mean 'sudoku'?\n"
+    script = """
+from phalanx.text import TextEnvConfig, make_text_env, make_text_vector_env
+print(make_text_vector_env("sudoku,sokoban:easy:multi").tasks)
+print(TextEnvConfig(id="puzzle_server", address="host:1", games=("lights:hard",)).make().tasks)
+try:
+    make_text_env("arc")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert run_without_jax(script).stdout.splitlines() == [
+        "('sudoku:easy:multi', 'sokoban:easy:multi')",
+        "('lights:hard',)",
+        "phalanx.arc needs JAX: pip install 'phalanx[jax]'",
+    ]
+
+
 def test_names_of_lazy_packages_that_need_jax_raise_the_message() -> None:
     script = """
 import phalanx

@@ -13,12 +13,11 @@ WITHOUT_JAX = ("io", "text", "data", "logging", "kg", "puzzles")
 """Packages none of whose modules import JAX on import, except those in `phalanx.kg.kge`."""
 MODULES_WITHOUT_JAX = (
     "phalanx",
-    *(f"phalanx.{name}" for name in ("config", "formatting", "native", "registry", "statistics", "svg")),
-    "phalanx.system_info",
+    *(f"phalanx.{name}" for name in ("config", "formatting", "import_path", "native", "registry")),
+    *(f"phalanx.{name}" for name in ("compilation_cache", "statistics", "svg", "system_info")),
     *(f"phalanx.integrations.{name}" for name in ("trl", "verifiers", "skyrl", "openenv")),
     *(f"phalanx.integrations.{name}" for name in ("torch_data", "hf_datasets", "hf_trainer")),
     "phalanx.arc",
-    "phalanx.arc.browser.report_panel",
     "phalanx.cli.app",
     "phalanx.training",
 )

@@ -112,15 +112,11 @@ def test_pre_commit_hooks_run_development_tools() -> None:
 def test_all_pages_have_the_version_of_the_package() -> None:
     version = PYPROJECT["project"]["version"]
     citation = load(ROOT / "CITATION.cff")
-    entries = re.findall(
-        r"^## \[(\S+)\] - (\d{4}-\d\d-\d\d)$",
-        (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    assert phalanx.__version__ == citation["version"] == version == entries[0][0]
-    assert str(citation["date-released"]) == entries[0][1]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^## \[(.*)\]", changelog, re.MULTILINE)
+    assert phalanx.__version__ == citation["version"] == version
+    assert entries[0] in ("Unreleased", version)
     assert citation["license"] == PYPROJECT["project"]["license"]
-    assert entries == sorted(entries, key=lambda entry: entry[1], reverse=True)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -16,11 +16,12 @@ OTHER_NAMES = {
     # Libraries, and their names that the package does not import.
     *("pooch", "requests", "rliable", "transformers", "phalanx_verifiers", "pytest", "mark", "parametrize"),
     *("AddActionMaskWrapper", "AutoModelForCausalLM", "AutoResetWrapper", "GRPOTrainer", "GymEnv"),
+    "O2ARCv2Env",
     *("MaskablePPO", "MlpPolicy", "MultiInputPolicy", "SFTTrainer", "StepCounter", "Trainer", "VecMonitor"),
     *("documents", "enable_thinking", "save_to_disk"),
     *("deserialize", "from_pretrained", "frameskip", "make_vec", "pin_memory", "prefetch_factor", "sigmoid"),
     # Text that is computed, and JavaScript.
-    *("attempt_1", "attempt_2", "fill_3", "line7", "panelSections", "rotate_clockwise", "seed_i"),
+    *("attempt_1", "attempt_2", "fill_3", "line7", "rotate_clockwise", "seed_i"),
 }
 """Names in docstrings that are not in the code of the package."""
 

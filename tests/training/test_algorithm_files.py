@@ -18,9 +18,9 @@ def test_algorithm_is_loaded_from_a_file() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must define one subclass of phalanx.training.Algorithm, but defines none"),
-        ("from phalanx.training import Algorithm\n", "but defines none"),
-        (ALGORITHM_FILE.read_text() + "\n\nclass Other(Descent):\n    pass\n", "but defines Descent, Other"),
+        ("", "must define one subclass of phalanx.training.Algorithm, not none"),
+        ("from phalanx.training import Algorithm\n", "not none"),
+        (ALGORITHM_FILE.read_text() + "\n\nclass Other(Descent):\n    pass\n", "not Descent, Other"),
     ],
     ids=["empty file", "import only", "two algorithms"],
 )

@@ -207,10 +207,11 @@ def test_checkpoint_with_the_best_evaluation_is_kept(tmp_path: Path) -> None:
     settings = config(evaluation=EvaluationConfig(every=1), checkpoint=retention)
     outcome = train(BestAtThirdUpdate(settings), tmp_path / "run")
     assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "6"]
-    best, newest = (
-        restore_policy(BestAtThirdUpdate(settings), outcome.run_dir, which) for which in ("best", "newest")
+    best, newest, default = (
+        restore_policy(BestAtThirdUpdate(settings), outcome.run_dir, which) for which in ("best", 6, "newest")
     )
     assert best == newest * 8
+    assert default == best, "the best checkpoint is the default"
     metadata = json.loads((outcome.run_dir / "checkpoints/3/metadata/metadata").read_text())
     assert metadata["metrics"] == {"distance": 0.0}
     # A resumed run keeps the best checkpoint.

@@ -1,8 +1,8 @@
 """Behavior cloning: expert labels, tasks of each update, and learning."""
 
-import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,12 @@ import pytest
 
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
 from phalanx.arc.expert import ArcExpert
+from phalanx.arc.spec import SPEC
 from phalanx.arc.state import ArcState
 from phalanx.core.expert import ExpertLabels
-from phalanx.logging.report import load_run
-from phalanx.training import BC, BCConfig, OptimizerConfig, train
-from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork
+from phalanx.core.spec import EnvSpec
+from phalanx.training import BC, BCConfig, OptimizerConfig, bc, train
+from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 
 pytestmark = pytest.mark.slow
 
@@ -87,11 +88,11 @@ def test_expert_requires_the_submit_operation():
         ArcExpert(config.model_copy(update={"action": action}), (TASK,))
     without_submit = config.episode.model_copy(update={"require_submit": False})
     with pytest.raises(ValueError, match=r"set env\.episode\.require_submit=true"):
-        ArcEnvironment.create(config.model_copy(update={"episode": without_submit}), TASK).expert()
+        SPEC.expert(ArcEnvironment.create(config.model_copy(update={"episode": without_submit}), TASK))
 
 
 def tasks_of(training: BC, update: int) -> tuple[ArcTask, ...]:
-    return training.prepare_tasks(update)[0].task_buffer.tasks
+    return training.tasks.training(update).task_buffer.tasks
 
 
 def test_updates_use_different_tasks_and_no_held_out_tasks():
@@ -99,7 +100,7 @@ def test_updates_use_different_tasks_and_no_held_out_tasks():
     first, second = (set(tasks_of(training, update)) for update in (0, 1))
     assert len(first) == 16
     assert not first & second
-    assert not first & set(training.environment.held_out(training.config.evaluation).task_buffer.tasks)
+    assert not first & set(training.tasks.held_out(training.config.evaluation).task_buffer.tasks)
     assert set(tasks_of(training, 0)) == first
     assert set(tasks_of(make_bc(), 1)) == second
     assert set(tasks_of(make_bc("seed=1"), 0)) != first
@@ -132,16 +133,6 @@ def test_policy_learns_to_solve_and_submit_tasks(trained):
     assert outcome.evaluations[-1]["steps_to_solve"] >= 1
 
 
-def test_run_exports_its_policy_for_the_report(trained):
-    training, outcome = trained
-    agent = load_run(outcome.run_dir).panels[0].data
-    assert agent is not None
-    assert len(agent["puzzles"]) == 16
-    weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")
-    stem = np.asarray(training.policy(outcome.state).stem.weight).ravel()
-    assert np.array_equal(weights[: len(stem)], stem)
-
-
 class WalkExpert:
     """An expert that always walks right and has no label in the first cell."""
 
@@ -159,12 +150,9 @@ class WalkExpert:
         return memory
 
 
-class WalkWithExpert(ShortWalk):
-    def expert(self):
-        return WalkExpert()
-
-
+WALK_WITH_EXPERT = EnvSpec(ShortWalk, expert=lambda environment: WalkExpert())
 WALK = BCConfig(
+    env={"id": f"{__name__}:WALK_WITH_EXPERT"},
     num_envs=16,
     num_steps=8,
     num_updates=20,
@@ -174,7 +162,7 @@ WALK = BCConfig(
 
 
 def test_environment_with_an_expert_can_be_cloned():
-    training = BC(WALK, WalkWithExpert(), WalkNetwork)
+    training = BC(WALK, network=WalkNetwork)
     state, losses, counts = training.init(jax.random.key(0)), [], []
     for _ in range(20):
         state, result = training.update(state)
@@ -188,7 +176,7 @@ def test_environment_with_an_expert_can_be_cloned():
 
 def test_logged_return_is_the_sum_of_the_rewards_of_an_episode():
     # With the reward 1 for every step, the return of an episode is its length.
-    training = BC(WALK, WalkWithExpert(step_reward=1.0), WalkNetwork)
+    training = BC(WALK, ShortWalk(step_reward=1.0), WalkNetwork)
     _, result = training.update(training.init(jax.random.key(0)))
     training.close()
     ended = result.episodes["episode_mask"]
@@ -200,4 +188,88 @@ def test_logged_return_is_the_sum_of_the_rewards_of_an_episode():
 
 def test_environment_without_an_expert_is_rejected():
     with pytest.raises(ValueError, match="ShortWalk has no expert, which behavior cloning needs"):
-        BC(WALK, ShortWalk(), WalkNetwork)
+        BC(BCConfig(), ShortWalk(), WalkNetwork)
+
+
+# -- gradient steps --------------------------------------------------------------------------------
+
+
+def labeled_steps(count: int) -> tuple[Sight, ExpertLabels]:
+    """Return steps of which the expert labels all but every fourth."""
+    rng = np.random.default_rng(0)
+    position = rng.integers(0, 5, count).astype(np.int32)
+    sights = Sight(
+        position, np.zeros(count, np.int32), np.stack([position > 0, np.ones(count, bool)], axis=1)
+    )
+    labels = ExpertLabels(np.full((count, 1), RIGHT, np.int32), (np.arange(count) % 4 > 0)[:, None])
+    return sights, labels
+
+
+def learn(training: BC, minibatches: np.ndarray, num_minibatches: int) -> tuple[Any, ...]:
+    state, steps = training.init(jax.random.key(0)), labeled_steps(40)
+    count = np.int32(num_minibatches)
+    return bc._learn(training, state.params, state.opt_state, steps, minibatches, count, state.step)
+
+
+@pytest.mark.parametrize(("labeled", "minibatch_size"), [(96, 32), (97, 32), (5, 32), (128, 128), (70, 500)])
+def test_every_labeled_step_is_used_once_per_epoch(labeled: int, minibatch_size: int):
+    config = WALK.model_copy(update={"minibatch_size": minibatch_size, "update_epochs": 3})
+    steps, rng = np.arange(1000, 1000 + labeled), np.random.default_rng(0)
+    minibatches = BC(config, network=WalkNetwork)._minibatches(steps, rng)
+    per_epoch = -(-labeled // minibatch_size)
+    assert (minibatches[3 * per_epoch :] == -1).all()
+    epochs = minibatches[: 3 * per_epoch].reshape(3, -1)
+    for epoch in epochs:
+        assert np.array_equal(np.sort(epoch[epoch >= 0]), steps)
+    # All minibatches of an epoch but the last one are complete.
+    sizes = (minibatches[: 3 * per_epoch] >= 0).sum(axis=1).reshape(3, -1)
+    assert (sizes[:, :-1] == minibatch_size).all()
+    assert labeled < 10 or not np.array_equal(epochs[0], epochs[1])
+
+
+def test_loss_and_gradient_are_means_over_the_labeled_steps_of_a_minibatch():
+    training = BC(WALK, network=WalkNetwork)
+    network = training.policy(training.init(jax.random.key(0)))
+    sights, labels = labeled_steps(40)
+    rows = np.flatnonzero(labels.mask[:, 0])[:11]
+
+    def reference(network: WalkNetwork) -> jax.Array:
+        chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), sights)
+        logits = jax.vmap(lambda sight: network(sight)[0].logits)(chosen)
+        illegal = ~sights.action_mask[rows]
+        return -jnp.mean(jax.nn.log_softmax(jnp.where(illegal, -jnp.inf, logits))[:, RIGHT])
+
+    minibatches = np.full((2, 16), -1, np.int32)
+    minibatches[0, :11] = rows
+    minibatches[1, :3] = rows[:3]  # not used
+    _, opt_state, metrics = learn(training, minibatches, 1)
+    loss, gradient = jax.value_and_grad(reference)(network)
+    norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradient)))
+    assert float(metrics["loss"]) == pytest.approx(float(loss), rel=1e-5)
+    assert float(metrics["gradient_norm"]) == pytest.approx(norm, rel=1e-4)
+    assert 0 < norm < WALK.optimizer.max_grad_norm, "the gradient is not clipped"
+    for own, expected in zip(jax.tree.leaves(opt_state[1].mu), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(own, 0.1 * expected, rtol=1e-4, atol=1e-7)
+
+
+def test_result_does_not_depend_on_padding():
+    training = BC(WALK, network=WalkNetwork)
+    rows = np.flatnonzero(labeled_steps(40)[1].mask[:, 0])[:24]
+    exact, padded = rows.reshape(2, 12), np.full((5, 32), -1)
+    padded[:2, :12] = exact
+    one, other = (learn(training, order.astype(np.int32), 2) for order in (exact, padded))
+    for own, expected in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_updates_with_other_numbers_of_labels_share_one_program(caplog: pytest.LogCaptureFixture):
+    training = BC(WALK, network=WalkNetwork)
+    state, result = training.update(training.init(jax.random.key(0)))
+    counts = {int(result.counts["env_steps"])}
+    with jax.log_compiles():
+        for _ in range(3):
+            state, result = training.update(state)
+            counts.add(int(result.counts["env_steps"]))
+    training.close()
+    assert len(counts) > 1
+    assert not [message for message in caplog.messages if "Finished XLA compilation" in message]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.io.checksum import CorruptFileError
 from phalanx.training import (
     CheckpointConfig,
     Checkpointer,
@@ -105,13 +107,41 @@ def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
     run = tmp_path / name / "run"
     longer = DescentConfig(num_updates=8, checkpoint=config.checkpoint)
     expected = train(Descent(longer), tmp_path / "expected").state.params
-    assert restore_policy(Descent(config), train(Descent(config), run).run_dir) == expected * 4
+    assert restore_policy(Descent(config), train(Descent(config), run).run_dir, 6) == expected * 4
     assert train(Descent(longer), run, resume=True, extend=True).state.params == expected
     shutil.copytree(run, tmp_path / name / "copy[2]")
     for copy in (run, tmp_path / name / "copy[2]"):
-        assert restore_policy(Descent(longer), copy) == expected
+        assert restore_policy(Descent(longer), copy, 8) == expected
         assert restore_policy(Descent(longer), copy, "best") > expected
         assert train(Descent(longer), tmp_path / name / f"from_{copy.name}", init_from=str(copy)).update == 8
+
+
+def test_state_dict_is_saved_with_its_checkpoint_and_removed_with_it(tmp_path: Path) -> None:
+    saved: dict[str, Any] = {
+        "position": {"epoch": 2, "ids": ["a", "b"]},
+        "goals": np.arange(6, dtype=np.int8).reshape(2, 3),
+        "rates": np.array([0.1, np.nan], np.float64),
+        "empty": np.zeros((0, 4), np.int32),
+        "none": None,
+    }
+    with Checkpointer(tmp_path, CheckpointConfig(keep=1)) as checkpoints:
+        checkpoints.save(1, state(1), {}, {"goals": np.zeros(1)})
+        checkpoints.save(2, state(2), {}, saved)
+        checkpoints.save(3, state(3), {}, {**saved, "position": None})
+        restored = checkpoints.load_state_dict(3)
+    assert restored.pop("position") is None
+    assert restored.keys() == saved.keys() - {"position"}
+    for name, value in restored.items():
+        np.testing.assert_array_equal(value, saved[name])
+        assert value is None or value.dtype == saved[name].dtype
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["3"]
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+    next((tmp_path / "checkpoints/3/state_dict_arrays").rglob("d/*")).write_bytes(b"damaged")
+    with (
+        Checkpointer(tmp_path) as checkpoints,
+        pytest.raises(CorruptFileError, match="SHA-256 does not match"),
+    ):
+        checkpoints.load_state_dict(3)
 
 
 def test_state_with_other_arrays_is_rejected(tmp_path: Path) -> None:

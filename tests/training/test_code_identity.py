@@ -19,17 +19,21 @@ import pytest
 from jaxtyping import Array
 
 from phalanx import load_policy
+from phalanx.core.spec import EnvSpec
 from phalanx.training import PPO, PPOConfig, SFTConfig, TrainResult, load_algorithm, load_metadata, train
 from phalanx.training.code_identity import identify_code, source_digests
 from tests.helpers.cli import phalanx as phalanx
 from tests.helpers.descent import Descent, DescentConfig
-from tests.helpers.short_walk import NamedWalk, Sight, WalkNetwork
+from tests.helpers.short_walk import ShortWalk, Sight, WalkNetwork
 from tests.helpers.small_training import small_config
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("num_envs=2", "num_steps=4", "num_updates=1", "num_minibatches=1", "evaluation.num_episodes=0")
+
+
+WALK = EnvSpec(ShortWalk, network=lambda environment, config, key: WalkNetwork(key))
 
 
 class Reversed(WalkNetwork):
@@ -41,7 +45,7 @@ class Reversed(WalkNetwork):
 
 
 def config() -> PPOConfig:
-    return PPOConfig.load(env=f"{NamedWalk.__module__}:NamedWalk", overrides=SMALL)
+    return PPOConfig.load(env=f"{__name__}:WALK", overrides=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +181,10 @@ from {name}_rate import RATE
 
 class Measured(Descent):
     name = "measured"
-    eval_config = EvaluationConfig
+
+    @classmethod
+    def evaluation_type(cls, config, env=None):
+        return EvaluationConfig
 """
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from phalanx import load_policy
+from phalanx.core.vector import without_key_type
 from phalanx.data import Sample, save_samples
 from phalanx.lm import LMPolicy
 from phalanx.logging import read_records
@@ -23,8 +24,7 @@ from phalanx.training import (
     load_metadata,
     train,
 )
-from phalanx.training.device_mesh import without_key_type
-from phalanx.training.trained_policy import Policy
+from phalanx.training.trained_policy import Policy, best_by_default
 from phalanx.training.warm_start import load_params
 from tests.helpers.small_training import SMALL as SMALL_PPO
 
@@ -40,7 +40,7 @@ COMMON = (
 )
 FEW_TASKS = ("evaluation.num_generated_tasks=2", "evaluation.num_sampled_attempts=0")
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "ppo": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=4", "num_minibatches=2", "num_env_shards=2"),
+    "ppo": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=4", "num_minibatches=2"),
     "bc": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=3", "env.dataset.tasks_per_update=8"),
     "sft": (*MODEL, "num_updates=3", "model.vocab_size=12", "data.token_budget=32", "data.max_length=16",
             "data.packs_per_buffer=4", "data.num_eval_samples=2"),
@@ -119,7 +119,7 @@ def test_resumed_run_is_bit_identical(case: Case, complete_run: TrainResult, tmp
 
 
 def other_data(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> Algorithm:
-    monkeypatch.setattr(algorithm, "data_fingerprint", lambda: "of other data")
+    monkeypatch.setattr(algorithm, "fingerprint", lambda: "of other data")
     return algorithm
 
 
@@ -186,10 +186,9 @@ def test_warm_start_uses_the_parameters_of_another_run(
 
 def test_policy_of_a_run_can_be_loaded(case: Case, complete_run: TrainResult) -> None:
     algorithm = case.create()
-    which = algorithm.policy_checkpoint
-    expected, _ = load_params(
-        CheckpointRef(complete_run.run_dir, which), algorithm.init(jax.random.key(0)).params
-    )
-    if which == "newest":
+    ref = best_by_default(CheckpointRef(complete_run.run_dir), algorithm.config)
+    assert (ref.which == "best") == (case.name == "kge")
+    expected, _ = load_params(ref, algorithm.init(jax.random.key(0)).params)
+    if ref.which == "newest":
         assert_equal(expected, complete_run.state.params)
     assert_equal(trained_arrays(load_policy(complete_run.run_dir)), expected)

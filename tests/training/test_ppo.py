@@ -1,6 +1,8 @@
 """PPO on a small environment: updates compared with a reference, minibatches, rollouts and learning."""
 
 import functools
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 from pydantic import ValidationError
 
 from phalanx.config import format_validation_error
@@ -17,7 +20,7 @@ from phalanx.logging import LoggingConfig
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.training import Progress, UpdateResult, train
 from phalanx.training.optimizer import OptimizerConfig
-from phalanx.training.ppo import PPO, PPOConfig, PPOState, bootstrap_values
+from phalanx.training.ppo import PPO, PPOConfig, PPOState, bootstrap_values, shuffle_indices
 from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 from tests.helpers.small_training import metrics_of
@@ -35,7 +38,6 @@ CONFIG = PPOConfig(
     update_epochs=2,
     num_minibatches=1,
     microbatch_size=32,
-    num_env_shards=4,
     gamma=0.9,
     gae_lambda=0.8,
     clip_eps=0.1,
@@ -144,7 +146,7 @@ def test_update_matches_the_reference_implementation(update: Callable, initial_s
     targets = advantages + rollout.values
     explained = 1 - np.mean((targets - rollout.values) ** 2) / targets.var()
     assert float(result.metrics["explained_variance"]) == pytest.approx(explained, rel=1e-3)
-    assert trees_equal(result.episodes, jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), episodes))
+    assert trees_equal(result.episodes, episodes)
     assert trees_equal(after.rollout, rollouts)
     assert int(after.step) == 6
 
@@ -168,13 +170,33 @@ def test_update_donates_its_state_but_not_the_initial_parameters(update: Callabl
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
-def test_equal_algorithms_share_their_compiled_programs() -> None:
-    one, other = ppo(), ppo()
-    reseeded = one.with_seed(7)
+def test_equal_algorithms_share_their_compiled_programs(caplog: pytest.LogCaptureFixture) -> None:
+    one, other, reseeded = ppo(), ppo(), ppo(seed=7)
     assert one == other == reseeded
     assert hash(one) == hash(other) == hash(reseeded)
-    assert reseeded.seed == 7
     assert one != ppo(gamma=0.5)
+    state, _ = one.update(one.init(jax.random.key(0)))
+    with jax.log_compiles():
+        for algorithm in (one, other, reseeded):
+            state, _ = algorithm.update(state)
+    assert not [message for message in caplog.messages if "Finished XLA compilation" in message]
+
+
+def test_run_compiles_its_update_once_even_if_it_is_interrupted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.update == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    settings = {"num_envs": 4, "num_updates": 4, "evaluation": {"num_episodes": 0}}
+    with jax.log_compiles():
+        assert train(ppo(**settings), tmp_path / "run", show=stop).interrupted
+        assert train(ppo(**settings), tmp_path / "run", resume=True).update == 4
+    compiled = [
+        message for message in caplog.messages if "Finished XLA compilation of jit(_update)" in message
+    ]
+    assert len(compiled) == 1
 
 
 def test_update_stops_at_the_target_kl(update: Callable, initial_state: Callable) -> None:
@@ -191,39 +213,28 @@ def test_update_stops_at_the_target_kl(update: Callable, initial_state: Callable
 # -- minibatches -----------------------------------------------------------------------------------
 
 
-def minibatch_order(trainer: PPO, env_ids: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    return fast_jit(trainer._minibatches, static_argnums=2)(jax.random.key(0), env_ids, shape)
+@pytest.mark.parametrize("count", [1, 7, 96, 70_000])
+def test_shuffled_indices_are_a_random_permutation(count: int) -> None:
+    one, again, other = (np.asarray(shuffle_indices(jax.random.key(seed), count)) for seed in (0, 0, 1))
+    assert (np.sort(one) == np.arange(count)).all()
+    assert (one == again).all()
+    assert count == 1 or not (one == other).all()
 
 
-def test_epochs_use_every_step_once_and_minibatches_use_shards_equally() -> None:
+def test_every_index_is_equally_likely_in_every_position() -> None:
+    keys = jax.random.split(jax.random.key(0), 6000)
+    orders = np.asarray(jax.vmap(lambda key: shuffle_indices(key, 6))(keys))
+    counts = [np.bincount(orders[:, position], minlength=6) for position in range(6)]
+    assert np.min(counts) > 850 and np.max(counts) < 1150
+
+
+def test_epochs_use_every_step_once() -> None:
     trainer = ppo(update_epochs=3, num_minibatches=4)
-    steps_per_shard = ENVS // 4 * STEPS
-    order = np.asarray(minibatch_order(trainer, ENV_IDS, (4, steps_per_shard)))
-    assert order.shape == (3 * 4, 4, steps_per_shard // 4)
-    epochs = order.reshape(3, 4, 4, -1).swapaxes(1, 2).reshape(3, 4, steps_per_shard)
-    assert (np.sort(epochs) == np.arange(steps_per_shard)).all()
-    assert not (epochs[0] == epochs[1]).all() and not (epochs[0, 0] == epochs[0, 1]).all()
-
-
-def test_order_of_a_shard_does_not_depend_on_the_number_of_shards_on_its_device() -> None:
-    trainer, shape = ppo(num_minibatches=4), ENVS // 4 * STEPS
-    complete = minibatch_order(trainer, ENV_IDS, (4, shape))
-    half = minibatch_order(trainer, np.asarray(ENV_IDS)[4:], (2, shape))
-    np.testing.assert_array_equal(np.asarray(complete)[:, 2:], half)
-
-
-def test_shard_has_all_steps_of_neighboring_environments(initial_state: Callable) -> None:
-    state = initial_state(0)
-    key = jax.random.key(0)
-    _, batch, _, _ = ppo().collect(state.params, state.rollout, key, key)
-    _, rollout, _ = fast_jit(collect_rollout, static_argnums=(0, 4))(
-        ShortWalk(), network(), state.rollout, key, STEPS
-    )
-    rows, log_probs = np.asarray(batch.log_probs), np.asarray(rollout.log_probs)
-    assert rows.shape == (4, 2 * STEPS)
-    for shard in range(4):
-        expected = [log_probs[time, env] for env in (2 * shard, 2 * shard + 1) for time in range(STEPS)]
-        np.testing.assert_allclose(rows[shard], expected, rtol=1e-4)
+    minibatches = np.asarray(trainer.minibatches(jax.random.key(0), ENVS * STEPS))
+    assert minibatches.shape == (3 * 4, ENVS * STEPS // 4)
+    epochs = minibatches.reshape(3, ENVS * STEPS)
+    assert (np.sort(epochs) == np.arange(ENVS * STEPS)).all()
+    assert not (epochs[0] == epochs[1]).all()
 
 
 # -- rollouts --------------------------------------------------------------------------------------
@@ -231,7 +242,7 @@ def test_shard_has_all_steps_of_neighboring_environments(initial_state: Callable
 
 def position_network(sight: Sight) -> tuple[MaskedCategorical, jax.Array]:
     """A network with the value 10 * position + clock and a policy that prefers to walk left."""
-    return MaskedCategorical(jnp.array([0.5, 0.0]), sight.legal), (
+    return MaskedCategorical(jnp.array([0.5, 0.0]), sight.action_mask), (
         10.0 * sight.position + sight.clock
     ).astype(jnp.float32)
 
@@ -342,11 +353,6 @@ def test_schedules_start_at_the_first_update_and_end_after_the_last(
     assert ent_coefs == pytest.approx([2 * rate for rate in expected])
 
 
-def test_number_of_shards_is_lowered_to_divide_the_environments() -> None:
-    assert PPOConfig(num_envs=12, num_env_shards=8, num_steps=16, num_minibatches=4).num_shards == 6
-    assert PPOConfig(num_envs=7, num_env_shards=5, num_steps=16, num_minibatches=4).num_shards == 1
-
-
 def test_total_timesteps_set_the_number_of_updates() -> None:
     assert PPOConfig(num_envs=8, num_steps=4, num_minibatches=1, total_timesteps=100).num_updates == 3
     assert PPOConfig(num_envs=8, num_steps=4, num_minibatches=1, total_timesteps=1).num_updates == 1
@@ -357,9 +363,9 @@ def test_total_timesteps_set_the_number_of_updates() -> None:
     ("settings", "message"),
     [
         (
-            {"num_envs": 8, "num_env_shards": 4, "num_steps": 5, "num_minibatches": 4},
-            "num_minibatches must divide the 10 samples of each of the 4 shards of environments, got 4; "
-            "change num_minibatches, num_steps or num_envs",
+            {"num_envs": 2, "num_steps": 5, "num_minibatches": 4},
+            "num_minibatches must divide the 10 samples of an update, got 4; change num_minibatches, "
+            "num_steps or num_envs",
         ),
         ({"gamma": 1.5}, "gamma must be between 0 and 1, got 1.5"),
         ({"clip_eps": 0}, "clip_eps must be more than 0.0, got 0"),
@@ -380,7 +386,7 @@ def test_means_of_episodes_are_reported_once_every_environment_can_have_finished
     settings: dict[str, Any] = {"num_envs": 64, "num_steps": 2, "num_updates": 5, "microbatch_size": None}
     settings |= {"logging": LoggingConfig(log_frequency=1), "evaluation": {"num_episodes": 0}}
     # A third of the episodes end in the first update, all of them at the goal.
-    environment = ShortWalk(max_steps=8, num_cells=3)
+    environment = ShortWalk(max_episode_steps=8, num_cells=3)
     seen: list[Progress] = []
     config = PPOConfig(**(CONFIG.model_dump() | settings))
     train(PPO(config, environment, WalkNetwork), tmp_path / "run", show=seen.append)
@@ -396,12 +402,23 @@ def test_means_of_episodes_are_reported_once_every_environment_can_have_finished
 
 def test_means_of_episodes_are_reported_when_every_environment_has_finished_one() -> None:
     """The limit of an environment may be much longer than its episodes."""
-    walk = PPO(CONFIG, ShortWalk(), WalkNetwork)
-    assert (CONFIG.num_steps, walk.environment.max_episode_steps) == (12, 1000)
-    ended, lengths = np.zeros((2, 12), bool), np.tile(np.arange(1, 13), (2, 1))
-    ended[0, 4], lengths[0, 5:] = True, np.arange(1, 8)
-    episodes = {"episode_mask": ended, "episode_lengths": lengths}
-    assert not walk.unbiased_episodes(episodes, np.int32(0)).any()
-    np.testing.assert_array_equal(walk.unbiased_episodes(episodes, np.int32(83)), ended)
-    ended[1, 11] = True
-    np.testing.assert_array_equal(walk.unbiased_episodes(episodes, np.int32(0)), ended)
+    long = ShortWalk(max_episode_steps=1000)
+    ended, lengths = np.zeros((12, 2), bool), np.tile(np.arange(1, 13), (2, 1)).T
+    ended[4, 0], lengths[5:, 0] = True, np.arange(1, 8)
+
+    def reported(step: int) -> Any:
+        """Return the mask of update `step`, whose environments are distributed over the mesh."""
+        algorithm = PPO(CONFIG, long, WalkNetwork)
+        episodes = {"episode_mask": jnp.asarray(ended), "episode_lengths": jnp.asarray(lengths)}
+        return jax.shard_map(
+            lambda: algorithm.unbiased_episodes(long, episodes, jnp.int32(step)),
+            mesh=algorithm.mesh,
+            in_specs=(),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )()
+
+    assert not reported(0).any()
+    np.testing.assert_array_equal(reported(83), ended)
+    ended[11, 1] = True
+    np.testing.assert_array_equal(reported(0), ended)

@@ -21,7 +21,7 @@ SMALL = (
 
 def test_presets_have_the_padding_of_the_reference() -> None:
     names = [name for name in list_presets("ppo") if name.startswith("proofs")]
-    max_actions = {name: PPOConfig.load(name).env.max_actions for name in names}
+    max_actions = {name: PPOConfig.load(name).env.settings.max_actions for name in names}
     assert max_actions == {
         "proofs": 32,
         "proofs_family": 130,
@@ -32,9 +32,9 @@ def test_presets_have_the_padding_of_the_reference() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("network.width=5", "network.width was renamed to network.hidden_dim"),
+        ("network.width=5", "unknown key 'network.width'"),
         ("network.hidden_dim=5", "hidden_dim must be even for atom_embedding=complex, got 5"),
-        ("dataset=data", "dataset was renamed to env.dataset"),
+        ("dataset=data", "unknown key 'dataset'; did you mean 'env.dataset'"),
         ("ppo.num_envs=5", "unknown key 'ppo.num_envs'; did you mean 'num_envs'"),
         ("num_env=5", "did you mean 'num_envs'"),
     ],

@@ -20,7 +20,6 @@ from phalanx.logging import read_records
 from phalanx.training import (
     CheckpointConfig,
     DataExhausted,
-    DeviceMesh,
     EvaluationConfig,
     Progress,
     SaveError,
@@ -29,7 +28,6 @@ from phalanx.training import (
     load_metadata,
     train,
 )
-from phalanx.training.process_group import ProcessGroup
 from phalanx.training.run_dir import run_status
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.file_damage import limited_file_size, write_json
@@ -186,10 +184,12 @@ def test_stop_iteration_in_an_update_fails_the_run(tmp_path: Path) -> None:
     assert load_metadata(tmp_path / "run")["status"] == "failed"
 
 
-def test_algorithm_for_one_process_is_not_started_in_several(tmp_path: Path) -> None:
-    mesh = DeviceMesh(jax.devices()[:1], ProcessGroup(0, 2))
+def test_training_is_not_started_in_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(ValueError, match="descent trains in one process"):
-        train(Descent(config(), mesh=mesh), tmp_path / "run")
+        train(Descent(config()), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -233,7 +233,7 @@ def test_all_copies_and_the_original_are_closed(tmp_path: Path) -> None:
 
     class Closing(Descent):
         def close(self) -> None:
-            closed.append((self.seed, self.config.num_seeds))
+            closed.append((self.config.seed, self.config.num_seeds))
 
     train(Closing(config(seed=5, num_seeds=2)), tmp_path / "run")
     assert sorted(closed) == [(5, 1), (5, 2), (6, 1)]
@@ -243,12 +243,28 @@ def losses(run: Path) -> list[float]:
     return [line["metrics"]["loss"] for line in read_records(run / "batch_metrics.jsonl")]
 
 
-def test_several_seeds_are_interrupted_resumed_and_extended_together(tmp_path: Path) -> None:
+def test_several_seeds_are_trained_one_after_the_other_and_their_updates_are_counted(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    train(Descent(config(num_seeds=2, num_updates=3)), tmp_path / "run", show=seen.append)
+    assert [(progress.update, progress.num_updates) for progress in seen] == [(n, 6) for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("at", [2, 6, 8], ids=["first seed", "end of the first seed", "second seed"])
+def test_several_seeds_are_interrupted_resumed_and_extended(tmp_path: Path, at: int) -> None:
     at_once = train(Descent(config(num_seeds=2, num_updates=8)), tmp_path / "at_once")
-    stopped = train(Descent(config(num_seeds=2)), tmp_path / "run", show=send(signal.SIGTERM, at=2))
-    assert (stopped.update, stopped.interrupted) == (2, True)
-    assert load_metadata(tmp_path / "run")["status"] == "interrupted"
-    assert train(Descent(config(num_seeds=2)), tmp_path / "run", resume=True).update == 6
+    stopped = train(Descent(config(num_seeds=2)), tmp_path / "run", show=send(signal.SIGTERM, at=at))
+    assert (stopped.update, stopped.interrupted) == (max(0, at - 6), True)
+    assert stopped.signal == signal.SIGTERM
+    assert [(tmp_path / "run" / f"seed_{n}").is_dir() for n in range(2)] == [True, at > 6]
+    metadata = load_metadata(tmp_path / "run")
+    assert (metadata["status"], metadata["steps"], metadata["num_seeds"]) == ("interrupted", 3 * at, 2)
+    assert run_status(tmp_path / "run") == "resumable"
+    seen: list[Progress] = []
+    resumed = train(Descent(config(num_seeds=2)), tmp_path / "run", resume=True, show=seen.append)
+    assert (resumed.update, resumed.counts) == (6, {"steps": 36})
+    assert [progress.update for progress in seen] == list(range(at + 1, 13))
+    metadata = load_metadata(tmp_path / "run")
+    assert (metadata["status"], metadata["steps"]) == ("finished", 36)
     extended = train(Descent(config(num_seeds=2, num_updates=8)), tmp_path / "run", resume=True, extend=True)
     for ours, theirs in zip(extended.seeds, at_once.seeds, strict=True):
         np.testing.assert_array_equal(ours.state.params, theirs.state.params)
@@ -278,7 +294,7 @@ def test_run_json_identifies_the_training(tmp_path: Path) -> None:
     metadata = load_metadata(train(Descent(config()), tmp_path / "run").run_dir)
     about = {name: metadata[name] for name in ("format", "algorithm", "env", "status", "updates", "steps")}
     assert about == {
-        "format": 2,
+        "format": 3,
         "algorithm": "descent",
         "env": None,
         "status": "finished",
@@ -441,29 +457,37 @@ def test_run_whose_last_checkpoint_does_not_fit_on_the_disk_is_not_finished(tmp_
 
 def test_seeds_that_fit_on_the_disk_are_saved_before_the_run_fails(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(SaveError, match="seed_0 could not be saved"):
-        train_on_a_full_disk(LargeDescent(config(num_seeds=2)), run, first=1, last=9)
-    assert saved(run / "seed_1") == [6]
-    assert load_metadata(run / "seed_1")["status"] == "finished"
-    assert load_metadata(run / "seed_0")["status"] == load_metadata(run)["status"] == "failed"
+    large = config(seed=1, num_seeds=2)  # The parameters of even seeds are too large for the disk.
+    with pytest.raises(SaveError, match="seed_1 could not be saved"):
+        train_on_a_full_disk(LargeDescent(large), run, first=1, last=99)
+    assert saved(run / "seed_0") == [6]
+    assert load_metadata(run / "seed_0")["status"] == "finished"
+    assert load_metadata(run / "seed_1")["status"] == load_metadata(run)["status"] == "failed"
+    assert train(LargeDescent(large), run, auto_resume=True).update == 6
+    assert [saved(run / f"seed_{number}") for number in range(2)] == [[6], [6]]
+    assert load_metadata(run)["status"] == "finished"
 
 
 def test_run_whose_export_fails_is_not_finished(tmp_path: Path) -> None:
-    class FullDisk(Descent):
+    is_full = True
+
+    class Exporting(Descent):
         def export(self, state: TrainState, folder: Path) -> None:
-            raise OSError(28, "No space left on device")
+            if is_full:
+                raise OSError(28, "No space left on device")
 
     with pytest.raises(SaveError, match=r"run could not be saved: .* No space left"):
-        train(FullDisk(config()), tmp_path / "run")
+        train(Exporting(config()), tmp_path / "run")
     assert load_metadata(tmp_path / "run")["status"] == "failed"
-    assert train(Descent(config()), tmp_path / "run", auto_resume=True).update == 6
+    is_full = False
+    assert train(Exporting(config()), tmp_path / "run", auto_resume=True).update == 6
     assert load_metadata(tmp_path / "run")["status"] == "finished"
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError])
 def test_error_of_other_code_while_saving_fails_the_run(tmp_path: Path, error: type[Exception]) -> None:
     class Broken(Descent):
-        def save_host_state(self, *_: object) -> dict[str, object]:
+        def state_dict(self) -> dict[str, object]:
             raise error("not a disk error")
 
     with pytest.raises(error, match="not a disk error"):

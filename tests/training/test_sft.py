@@ -226,10 +226,11 @@ def test_plan_ends_after_its_last_batch() -> None:
         sft.update(state)
 
 
-def test_copies_with_other_seeds_share_the_data_that_was_passed() -> None:
+def test_seeds_share_the_data_that_was_passed(tmp_path: Path) -> None:
     plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build()
     data = SFTData.from_plan(plan, {"a": {"input_ids": [1, 2]}})
-    assert SFT(load_config(SFTConfig, None, TINY), data).with_seed(1).data is data
+    result = train(SFT(load_config(SFTConfig, None, (*TINY, "num_seeds=2")), data), tmp_path / "run")
+    assert [seed.counts["tokens"] for seed in result.seeds] == [2, 2]
 
 
 def test_hints_of_a_puzzle_server_are_expert_answers(tmp_path: Path) -> None:

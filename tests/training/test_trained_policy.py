@@ -33,7 +33,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
 
 @pytest.fixture(scope="module")
 def environment() -> ArcEnvironment:
-    return CONFIG.make_environment()
+    return CONFIG.env.make()
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +141,16 @@ def test_policy_is_rendered_as_a_gif(outcome: TrainResult, tmp_path: Path) -> No
     result = CliRunner().invoke(app, [str(outcome.run_dir), *options])
     assert result.exit_code == 0, result.output
     with image.open(gif) as image_file:
-        assert (image_file.format, image_file.info["duration"]) == ("GIF", 100)
         match = re.search(r"2 episodes, (\d+) frames", result.output)
         assert match is not None
         # Equal consecutive frames are merged into one frame with a longer duration.
-        assert 1 < image_file.n_frames <= int(match[1])
+        assert image_file.format == "GIF" and 1 < image_file.n_frames <= int(match[1])
+        durations = []
+        for frame in range(image_file.n_frames):
+            image_file.seek(frame)
+            durations.append(image_file.info["duration"])
+    # The last frame of an episode is shown for three more steps.
+    assert sum(durations) == 100 * (int(match[1]) + 6)
 
 
 def test_missing_render_libraries_are_reported(

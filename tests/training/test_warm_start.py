@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc.networks import create_network
+from phalanx.arc.spec import SPEC
 from phalanx.training import (
     PPO,
     Algorithm,
@@ -32,13 +32,11 @@ class Imitation(Algorithm[TrainState]):
 
     name = "imitation"
     config_type = RunConfig
-    seed = 0
 
     def __init__(self, config: RunConfig, width: int) -> None:
         super().__init__(config)
-        self.num_updates = 1
         arc = small_config(f"network.hidden_dim={width}")
-        make = functools.partial(create_network, arc.network, arc.environment_settings)
+        make = functools.partial(SPEC.network, arc.env.settings, arc.network)
         self._network = eqx.filter_jit(make)(jax.random.key(5))
 
     def init(self, key, params=None):
@@ -52,7 +50,7 @@ class Imitation(Algorithm[TrainState]):
 
 
 def test_run_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> None:
-    origin = train(Imitation(RunConfig(), 8), tmp_path / "imitation")
+    origin = train(Imitation(RunConfig(num_updates=1), 8), tmp_path / "imitation")
     algorithm = PPO(small_config("num_updates=1"))
     ref = CheckpointRef(origin.run_dir)
     params, metadata = load_params(ref, algorithm.init(jax.random.key(0)).params)
@@ -61,7 +59,7 @@ def test_run_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> Non
         np.testing.assert_array_equal(own, other)
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))
     assert load_metadata(outcome.run_dir)["init_from"]["step"] == 1
-    wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run_dir
+    wide = train(Imitation(RunConfig(num_updates=1), 16), tmp_path / "wide").run_dir
     with pytest.raises(ValueError, match=r"has a different structure: .*16.* there and .*8.* here"):
         train(algorithm, tmp_path / "rejected", init_from=str(wide))
     assert not (tmp_path / "rejected").exists()

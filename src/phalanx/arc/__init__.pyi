@@ -89,3 +89,4 @@ from .tasks import (
     SolutionStep as SolutionStep,
     as_grid as as_grid,
 )
+from .text import ArcText as ArcText

@@ -16,15 +16,12 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.observation import ArcObservation, Observation
-from phalanx.arc.operations import OPERATIONS, Operation
+from phalanx.arc.operations import CELLS_IGNORED, OPERATIONS, Operation
 from phalanx.core.environment import Key
-from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_uniform
+from phalanx.nn.distributions import entropy, joint_top_k, masked_log_softmax, sample_by_uniform
 
 SelectionHead = Literal["cells", "axes", "category_axes"]
 """Type of output layer with which a network selects cells; see `ArcNetworkConfig.selection_head`."""
-
-_CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42))
-"""Ids of the operations that ignore the selected cells."""
 
 
 class CellLogits(eqx.Module):
@@ -148,6 +145,24 @@ class ArcDistribution(eqx.Module):
         choice = jnp.argmax(self.operations).astype(jnp.int32)
         return self._action(choice, [selection.mode(self._group(choice)) for selection in self.selections])
 
+    def top_k(self, k: int) -> tuple[PointAction | BboxAction, Float[Array, " k"]]:
+        """Return the `k` most probable actions and their log-probabilities, most probable first.
+
+        If an operation ignores the selected cells, all of its actions count as one, with the most probable
+        cells and the log-probability of the operation.
+        """
+        axes = [axis for selection in self.selections for axis in selection.axes]
+        cells, within = jax.vmap(lambda *axes: joint_top_k(axes, k))(*axes)  # for each group
+        ignores_cells = np.isin(self.ids, CELLS_IGNORED)[:, None]
+        first = jnp.where(jnp.arange(within.shape[1]) == 0, 0.0, -jnp.inf)
+        within = jnp.where(ignores_cells, first, within[np.asarray(self.groups)])
+        totals = (self.operations[:, None] + within).ravel()
+        log_probs, index = jax.lax.top_k(totals, min(k, totals.shape[0]))
+        choice, row = index // within.shape[1], index % within.shape[1]
+        chosen = iter([axis[self._group(choice), row] for axis in cells])
+        parts = [part._cell([next(chosen) for _ in part.axes]) for part in self.selections]
+        return self._action(choice, parts), log_probs
+
     def log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
         """Compute the log-probability of an action. It is -inf if the action's operation is not in `ids`. The
         selected cells must be on the canvas."""
@@ -168,7 +183,7 @@ class ArcDistribution(eqx.Module):
         """
         known = jnp.asarray(self.ids) == action.operation
         operation = jnp.sum(jnp.where(known, self.operations, 0.0))
-        ignores_cells = jnp.any(action.operation == jnp.asarray(_CELLS_IGNORED))
+        ignores_cells = jnp.any(action.operation == jnp.asarray(CELLS_IGNORED))
         clipped = jax.tree.map(lambda field: jnp.maximum(field, 0), action)
         return jnp.where(ignores_cells, operation, self.log_prob(clipped))
 
@@ -180,10 +195,12 @@ class ArcDistribution(eqx.Module):
         within = within[np.asarray(self.groups)]
         return entropy(self.operations) + jnp.sum(jnp.where(probs > 0, probs * within, 0.0))
 
-    def _group(self, choice: Int32[Array, ""]) -> Int32[Array, ""]:
+    def _group(self, choice: Int32[Array, "*choices"]) -> Int32[Array, "*choices"]:
         return jnp.asarray(self.groups, jnp.int32)[choice]
 
-    def _action(self, choice: Int32[Array, ""], cells: list[tuple[Array, Array]]) -> PointAction | BboxAction:
+    def _action(
+        self, choice: Int32[Array, "*choices"], cells: list[tuple[Array, Array]]
+    ) -> PointAction | BboxAction:
         operation = jnp.asarray(self.ids, jnp.int32)[choice]
         create = PointAction if len(cells) == 1 else BboxAction
         return create(operation, *itertools.chain(*cells))

@@ -1,7 +1,6 @@
 """Configuration of the ARC environment."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -51,8 +50,6 @@ class EpisodeConfig(Config):
 class DatasetConfig(Config):
     """Size of the canvas, and the default tasks of an environment."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {"num_tasks": "num_generated_tasks"}
-
     max_grid_height: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
     """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size and must fit on
     it; see `skip_oversized_tasks`."""
@@ -73,13 +70,13 @@ class DatasetConfig(Config):
     """Number of tasks to generate. Used only if `source` is `generated`."""
     seed: int = 0
     """Random seed for generating tasks."""
-    tasks_per_update: int = Field(default=128, ge=1)
-    """Number of tasks in each behavior-cloning update. The tasks are newly generated if `source` is
-    `generated`, and sampled from the dataset otherwise."""
+    tasks_per_update: int | None = Field(default=None, ge=1)
+    """Number of fresh tasks in each training update. They are newly generated if `source` is `generated`, and
+    sampled from the dataset otherwise. If None, every update uses all tasks of the dataset."""
     augment: bool = False
-    """Randomly rotate, mirror and recolor the tasks of the dataset in each behavior-cloning update. This
-    requires a square canvas. Augmentation must be disabled if the tasks are generated, because generated
-    tasks are new in each update."""
+    """Randomly rotate, mirror and recolor the tasks that are sampled for an update. This requires
+    `tasks_per_update` and a square canvas. Augmentation must be disabled if the tasks are generated, because
+    generated tasks are new in each update."""
 
     @property
     def grid_shape(self) -> tuple[int, int]:
@@ -90,6 +87,8 @@ class DatasetConfig(Config):
     def _check_augmentation(self) -> "DatasetConfig":
         if self.augment and self.source == GENERATED:
             raise ValueError("augment must be false for generated tasks, which are new in each update")
+        if self.augment and self.tasks_per_update is None:
+            raise ValueError("augment needs fresh tasks in each update: set tasks_per_update")
         if self.augment and self.max_grid_height != self.max_grid_width:
             raise ValueError("augment rotates tasks: max_grid_height and max_grid_width must be equal")
         return self
@@ -181,11 +180,6 @@ class ArcConfig(Config):
     `jax.jit`."""
 
     preset_group = "arc"
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "environment": "episode",
-        "engine": "backend",
-        "observation.demonstrations": "observation.num_demonstrations",
-    }
 
     episode: EpisodeConfig = EpisodeConfig()
     """How episodes start and end, and whether they are for training or evaluation."""

@@ -2,31 +2,21 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree
+from jaxtyping import Array, Bool, Float32, Int8, Int32
 
-from phalanx.arc import backends, evaluation_mode, reward as rewards, task_sampling, text
+from phalanx.arc import backends, evaluation_mode, reward as rewards, task_sampling
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
-from phalanx.arc.config import GENERATED, ArcConfig
-from phalanx.arc.datasets import config_tasks, fitting_tasks
-from phalanx.arc.evaluation import (
-    ArcEvalCommandConfig,
-    ArcEvaluationConfig,
-    ArcEvaluator,
-    held_out_environment,
-)
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.datasets import fitting_tasks
 from phalanx.arc.evaluation_mode import HiddenTestOutputs
-from phalanx.arc.expert import ArcExpert
-from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
-from phalanx.arc.operations import NUM_OPERATIONS, Operation
+from phalanx.arc.operations import Operation
 from phalanx.arc.reward import RewardFunction, RewardWeights
 from phalanx.arc.state import (
     NUM_BOARDS,
@@ -35,18 +25,16 @@ from phalanx.arc.state import (
     StepInfo,
     blank_states,
     replace_fields,
+    vmap_batch,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.task_sampling import EpisodeStart
-from phalanx.arc.tasks import ArcTask, as_grid
+from phalanx.arc.tasks import as_grid
 from phalanx.core.backends import resolve_backend
-from phalanx.core.environment import EnvironmentWithArrays, Key, Keys
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.environment import Environment, Key, array_field, host_field
 from phalanx.core.spaces import Space
-from phalanx.core.vector import map_where
+from phalanx.core.vector import map_where, select_rows
 from phalanx.native import native_unavailable_reason
-from phalanx.nn.policy_network import PolicyNetwork
-from phalanx.registry import config_from
 
 Env = TypeVar("Env", bound="ArcEnvironment")
 ResetResult = tuple[ArcState, Observation]
@@ -54,12 +42,8 @@ ResetResult = tuple[ArcState, Observation]
 StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]
 """New state, observation, reward, done flag and info of a step."""
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
+class ArcEnvironment(Environment[ArcState, Observation, Action]):
     """ARC tasks as a grid-editing environment. An episode starts with the input of an input-output pair,
     which the agent changes step by step into the output.
 
@@ -77,7 +61,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     submits all grids together. States and backends contain the tasks without their test outputs, and nothing
     about the answers is revealed before the last submission.
 
-    Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
+    Use `create` or `phalanx.make("arc")` to create an environment, and `with_tasks`, `with_task_weights` and
     `with_reward` to create modified copies. Tasks, task weights and reward weights are arrays. If an
     environment is an argument of a compiled function, these arrays are traced, so passing a modified copy
     does not recompile the function. If the environment is a static argument or captured in a closure, the
@@ -85,29 +69,23 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     """
 
     config: ArcConfig
-    task_arrays: TaskArrays
+    task_arrays: TaskArrays = array_field()
     """Grids of the tasks as arrays. In evaluation mode, they do not contain the test outputs."""
-    task_weights: Float32[Array, "*groups tasks"] | None
+    task_weights: Float32[Array, "*groups tasks"] | None = array_field()
     """Sampling weight of each task. If None, tasks are sampled uniformly. The `groups` axes are those of
     `TaskArrays`."""
-    reward_weights: RewardWeights
+    reward_weights: RewardWeights = array_field()
     """Weights of the default reward, in the order of `REWARD_WEIGHTS`. Initially, these are the values in
     `config.reward`."""
-    tasks: TaskBuffer | None = None
+    tasks: TaskBuffer | None = host_field(default=None)
     """The tasks with their ids and grids. None inside a compiled function that takes the environment as a
     traced argument."""
-    reward_function: RewardFunction | None = None
+    reward_function: RewardFunction | None = array_field(default=None)
     """Custom reward function. If None, the default reward is used."""
-    answers: HiddenTestOutputs | None = None
+    answers: HiddenTestOutputs | None = array_field(default=None)
     """Hidden test outputs in evaluation mode, or None in training mode."""
 
-    version: ClassVar[int] = 2
-    config_type: ClassVar = ArcConfig
-    network_config: ClassVar = ArcNetworkConfig
-    evaluation_config: ClassVar = ArcEvaluationConfig
-    eval_config: ClassVar = ArcEvalCommandConfig
-    array_fields: ClassVar = ("task_arrays", "task_weights", "reward_weights", "reward_function", "answers")
-    name_fields: ClassVar = ("tasks",)
+    render_modes: ClassVar[tuple[str, ...]] = ("svg", "ansi", "rgb_array")
 
     @classmethod
     def create(cls: type[Env], config: ArcConfig, task: Tasks | None = None) -> Env:
@@ -121,33 +99,6 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         buffer = None if task is None else with_answers(as_buffer(task))
         environment: Env = _create(cls, config, buffer, native_unavailable_reason())
         return environment
-
-    @classmethod
-    def from_config(  # type: ignore[override]
-        cls: type[Env],
-        config: ArcConfig,
-        *,
-        task: ArcTask | str | None = None,
-        tasks: Tasks | None = None,
-        max_episode_steps: int | None = None,
-    ) -> Env:
-        """Create an environment from its settings. At most one of `task` and `tasks` may be given. If neither
-        is given, the tasks of `config.dataset` are used.
-
-        Args:
-            config: Settings.
-            task: One task, or the id of a task in the config's dataset.
-            tasks: Several tasks or a task buffer.
-            max_episode_steps: Overrides `config.episode.max_episode_steps` if it is not None.
-        """
-        if max_episode_steps is not None:
-            config = config_from(ArcConfig, config, [f"episode.max_episode_steps={max_episode_steps}"])
-        if task is not None and tasks is not None:
-            raise TypeError("both task and tasks were given; pass only one of them")
-        if isinstance(task, str):
-            buffer = as_buffer(config_tasks(config.dataset))
-            task = buffer[buffer.index_of(task)]
-        return cls.create(config, tasks if task is None else task)
 
     def with_tasks(self: Env, tasks: Tasks | TaskArrays) -> Env:
         """Return a copy of the environment with new tasks. If the environment has task weights, they are
@@ -199,7 +150,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         return dataclasses.replace(self, reward_weights=changed, reward_function=None)
 
     @property
-    def max_episode_steps(self) -> int:
+    def max_episode_steps(self) -> int:  # type: ignore[override]
         return self.config.episode.max_episode_steps
 
     @property
@@ -221,11 +172,15 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     def action_space(self) -> Space:
         return action_space(self.config)
 
-    def reset(self, key: Key) -> ResetResult:
-        return self._start(self._sample_start(key, self._cumulative_weights))
+    def initial_state(self, key: Key) -> ArcState:
+        return self.reset(key)[0]
 
-    def batch_reset(self, keys: Keys) -> ResetResult:
-        return self._start(jax.vmap(self._sample_start, (0, None))(keys, self._cumulative_weights))
+    def transition(self, state: ArcState, action: Action) -> tuple[ArcState, Any, Any]:
+        state, _, reward, _, _ = self.step(state, action)
+        return state, reward, state.terminated
+
+    def kernel(self) -> "ArcKernel":
+        return ArcKernel(self)
 
     def batch_reset_to(self, tasks: Int32[Array, "*batch"], pairs: Int32[Array, "*batch"]) -> ResetResult:
         """Start one episode on each of the given pairs, instead of sampling tasks and pairs.
@@ -259,165 +214,20 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         changed: Any = backends.replace_grid(self.config, self.task_arrays, state.detach(), planes, size)
         return replace_fields(changed, tasks=state.tasks, submission=state.submission)
 
-    def batch_reset_where(
-        self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation
-    ) -> ResetResult:
-        self._check(states)
-        if self.answers is not None:
-            states = replace_fields(states, tasks=self._visible_tasks)
-            return super().batch_reset_where(mask, keys, states, observations)
-        zeros = jnp.zeros((mask.shape[0], 3), jnp.uint32)
-        shared = (self.task_arrays, self._cumulative_weights)
-        start_bits = map_where(task_sampling.sample_start, mask, keys, zeros, shared=shared)
-        grid = observations.working_grid if isinstance(observations, ArcObservation) else observations
-        state, grid = backends.reset(self.config, self.task_arrays, mask, start_bits, states.detach(), grid)
-        state = replace_fields(state, tasks=states.tasks)
-        return state, self._observe(state, grid)
-
-    def step(self, state: ArcState, action: Action) -> StepResult:
-        self._check(state)
-        encoded = encode_action(action, state.batch_shape, state.grid_shape)
-        new, grid, info = backends.step(self.config, self.task_arrays, encoded, state.detach())
-        if self.answers is not None:
-            before = replace_fields(state, tasks=None)
-            new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
-        reward = rewards.compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
-        new = replace_fields(new, tasks=state.tasks)
-        # In evaluation mode, the backend's unpacked grid may be that of another test pair.
-        observation = self._observe(new, grid if self.answers is None else None)
-        return new, observation, reward, jnp.asarray(info.episode_done), info
-
-    def batch_step(self, states: ArcState, actions: Action) -> StepResult:
-        return self.step(states, actions)
-
     def observe(self, state: ArcState) -> Observation:
         return self._observe(state, None)
-
-    def is_done(self, state: ArcState) -> Bool[Array, "*batch"]:
-        return state.episode_done
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
         """Sample a uniformly random action, with an allowed operation and cells of the working grid."""
         return random_action(key, self.config, self.config.action.operations, state.height, state.width)
-
-    def invalid_action(self, key: Key, state: ArcState) -> Action:
-        """Sample an action whose operation does not exist or is not allowed. Used in tests."""
-        illegal = sorted({-1, 99, *range(NUM_OPERATIONS + 1)} - set(self.config.action.operations))
-        choice = jax.random.randint(key, (), 0, len(illegal))
-        action = self.sample_action(key, state)
-        return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
-
-    def comparable_state(self, state: ArcState) -> PyTree:
-        counters = jnp.array([RegisterIndex.STEP_COUNT, RegisterIndex.STATUS])
-        registers = state.registers.at[..., counters].set(0)
-        return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
         """Return the mask of legal operations. The cells need no mask, because all cells of the canvas may be
         selected."""
         return legal_operations(state, self.config)
 
-    def expert(self) -> ArcExpert:
-        """Return the expert for the environment's tasks. It follows known solutions, and otherwise plans
-        actions that turn the current grid into the output."""
-        return ArcExpert(self.config, self.task_buffer.tasks)
-
-    def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
-        """Return a copy of the environment with new tasks for one behavior-cloning update.
-
-        There are `dataset.tasks_per_update` tasks, or fewer if the dataset is smaller. If `dataset.source` is
-        `generated`, the tasks are generated from `seed` and `update`. Otherwise, they are sampled from this
-        environment's tasks with `rng`, and augmented if `dataset.augment` is set. The shapes of the arrays
-        are the same for every update.
-        """
-        from phalanx.arc.augmentation import augment_tasks
-        from phalanx.arc.generators.generate import generate_tasks
-
-        data, every = self.config.dataset, self.task_buffer.tasks
-        rows, columns = self.config.grid_shape
-        count = data.tasks_per_update
-        if data.source == GENERATED:
-            # A different seed for every update, and for runs whose seeds differ modulo 1000. Datasets use
-            # seeds 0 to 999.
-            task_seed = 1000 * (1 + update) + seed % 1000
-            size = {"max_height": rows, "max_width": columns}
-            tasks = generate_tasks(data.families, count, task_seed, split="training", **size)
-        else:
-            count = min(count, len(every))
-            tasks = [every[int(index)] for index in rng.permutation(len(every))[:count]]
-            if data.augment:
-                tasks = augment_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
-        num_pairs = count * max(len(task.pairs) for task in every)
-        buffer = TaskBuffer.from_tasks(tasks, num_tasks=count, num_pairs=num_pairs, num_rows=rows)
-        return self.with_tasks(buffer)
-
-    @classmethod
-    def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:
-        """Create a policy network for an environment, without loading the environment's tasks.
-
-        Args:
-            settings: Settings of the environment, which determine the observations and actions.
-            config: Architecture and size of the network.
-            key: Random key for the initial parameters.
-        """
-        return create_network(config, settings, key)
-
-    def held_out(self, settings: EvaluationConfig) -> "ArcEnvironment":
-        """Return an environment in evaluation mode, with the held-out tasks that `settings` selects. The
-        result is cached."""
-        assert isinstance(settings, ArcEvaluationConfig)
-        return held_out_environment(self.config, settings)
-
-    def evaluate(
-        self, network: PolicyNetwork, settings: EvaluationConfig, final: bool
-    ) -> list[EvaluationResult]:
-        """Evaluate a policy on held-out tasks or, if `settings.dataset` is set, on the tasks of a dataset.
-
-        Args:
-            network: Policy network.
-            settings: `ArcEvaluationConfig` during training, `ArcEvalCommandConfig` for `phalanx eval`.
-            final: True for the last evaluation of a run. In addition to the greedy policy, it evaluates
-                `settings.num_sampled_attempts` sampled attempts per task for pass@k.
-
-        Returns:
-            If `settings.dataset` is set, a single result, with the submission for this dataset. Otherwise,
-            the result of the greedy policy, followed by the result of the sampled attempts if they were
-            evaluated.
-        """
-        assert isinstance(settings, ArcEvaluationConfig)
-        if isinstance(settings, ArcEvalCommandConfig) and settings.dataset:
-            from phalanx.arc.submission import evaluate_on_dataset
-
-            return [evaluate_on_dataset(self.config, network, settings)]
-        evaluation = ArcEvaluator.held_out(self.config, settings)
-        results: list[EvaluationResult] = [evaluation.evaluate(network)]
-        if final and (count := settings.num_sampled_attempts):
-            pass_at_k = tuple(k for k in settings.pass_at_k if k <= count)
-            seed = settings.sampling_seed if isinstance(settings, ArcEvalCommandConfig) else 0
-            sampled = evaluation.evaluate(
-                network, mode="sampled", num_samples=count, pass_at_k=pass_at_k, seed=seed
-            )
-            results.append(sampled)
-        return results
-
-    def fingerprint(self) -> str:
-        """Return a hash of the tasks."""
-        return self.task_buffer.fingerprint
-
-    def metadata(self) -> dict[str, Any]:
-        """Return a dictionary whose `families` entry contains the sorted names of the task families."""
-        return {"families": sorted({task.family for task in self.task_buffer if task.family})}
-
-    def export_policy(self, network: PolicyNetwork, folder: "Path", settings: EvaluationConfig) -> None:
-        """Write the policy and held-out tasks to a run folder, so that the report page can run the policy in
-        the browser."""
-        from phalanx.arc.browser.export import export_agent
-
-        export_agent(network, self.config, self.held_out(settings).task_buffer, folder)
-
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        return ("svg", "ansi", "rgb_array")
+    def metrics(self, state: ArcState) -> dict[str, Any]:
+        return {"success": state.solved, "similarity": state.similarity}
 
     def render(self, state: ArcState, mode: str = "svg") -> Any:
         """Draw the input, the working grid and, in training mode, the target of a state.
@@ -426,47 +236,34 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
             state: A single state.
             mode: One of `render_modes`.
         """
-        from phalanx.arc.rendering.modes import render_state_as
+        if mode not in self.render_modes:
+            raise ValueError(f"ARC can be rendered as {', '.join(self.render_modes)}, got {mode!r}")
+        state, show_target = self.attach_names(state), self.answers is None
+        if mode == "svg":
+            from phalanx.arc.rendering.svg_task import draw_state
 
-        return render_state_as(self.attach_names(state), mode, show_target=self.answers is None)
+            return draw_state(state, show_target=show_target).as_svg()
+        if mode == "ansi":
+            from phalanx.arc.rendering.terminal import format_state
 
-    def task_name(self, state: ArcState) -> str:
-        return self.task_buffer[int(state.task_index)].id
+            return format_state(state, show_target=show_target)
+        from phalanx.arc.rendering.pixels import draw_pixels
 
-    @property
-    def has_text(self) -> bool:
-        return True
-
-    def observation_text(self, state: ArcState) -> str:
-        if state.batch_shape:
-            raise ValueError(f"expected a single state, got a batch of shape {state.batch_shape}")
-        return self.observation_texts(state)[0]
-
-    def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
-        if prompt_format == "compact":
-            return text.compact_observation_texts(self.task_buffer, states)
-        return text.observation_texts(self.config, self.attach_names(states))
-
-    def episode_keys(self, states: ArcState) -> list[str]:
-        tasks = np.asarray(states.task_index).tolist()
-        return [text.episode_key(self.task_buffer[task]) for task in tasks]
-
-    def parse_action(self, answer: str, state: ArcState) -> Action:
-        return text.parse_action(self.config, answer)
-
-    def parse_actions(self, answers: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
-        return text.parse_actions(self.config, answers)
-
-    def action_text(self, action: Action, state: ArcState) -> str:
-        return text.action_text(action)
-
-    def episode_metrics(self, info: Any) -> dict[str, Array]:
-        return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
+        return draw_pixels(state, show_target=show_target)
 
     def attach_names(self, states: ArcState) -> ArcState:
+        """Attach the tasks to states, which makes the states easier to read and to render.
+
+        If a compiled program takes the environment as an argument, the states that it returns have no tasks.
+        """
         return replace_fields(states, tasks=self.task_arrays if self.tasks is None else self._visible_tasks)
 
     def detach_names(self, states: ArcState) -> ArcState:
+        """Remove the tasks from states. All states with the same shapes then share one compiled program.
+
+        Raises:
+            ValueError: If the states belong to other tasks.
+        """
         self._check_tasks(states)
         return replace_fields(states, tasks=None)
 
@@ -551,6 +348,50 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
                 f"the states belong to other tasks than the environment: they refer to {states.tasks}, the "
                 f"environment has {own}; start new episodes after changing the tasks"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class ArcKernel:
+    """Resets and steps batches of ARC environments with the native or XLA backend."""
+
+    environment: ArcEnvironment
+
+    def reset(self, keys: Any) -> ResetResult:
+        env = self.environment
+        sample = functools.partial(env._sample_start, cumulative=env._cumulative_weights)
+        batch = jax.random.key_data(keys).shape[:-1]
+        return env._start(vmap_batch(sample, batch)(keys))
+
+    def reset_where(
+        self, mask: Bool[Array, " batch"], keys: Any, states: ArcState, observations: Observation
+    ) -> ResetResult:
+        env = self.environment
+        env._check(states)
+        if env.answers is not None:
+            states = replace_fields(states, tasks=env._visible_tasks)
+            selected: ResetResult = select_rows(mask, self.reset(keys), (states, observations))
+            return selected
+        zeros = jnp.zeros((mask.shape[0], 3), jnp.uint32)
+        shared = (env.task_arrays, env._cumulative_weights)
+        start_bits = map_where(task_sampling.sample_start, mask, keys, zeros, shared=shared)
+        grid = observations.working_grid if isinstance(observations, ArcObservation) else observations
+        state, grid = backends.reset(env.config, env.task_arrays, mask, start_bits, states.detach(), grid)
+        state = replace_fields(state, tasks=states.tasks)
+        return state, env._observe(state, grid)
+
+    def step(self, states: ArcState, actions: Action) -> StepResult:
+        env = self.environment
+        env._check(states)
+        encoded = encode_action(actions, states.batch_shape, states.grid_shape)
+        new, grid, info = backends.step(env.config, env.task_arrays, encoded, states.detach())
+        if env.answers is not None:
+            before = replace_fields(states, tasks=None)
+            new, info = evaluation_mode.step(env.config, env.task_arrays, env.answers, before, new, info)
+        reward = rewards.compute_reward(env.config, env.reward_weights, env.reward_function, states, info)
+        new = replace_fields(new, tasks=states.tasks)
+        # In evaluation mode, the backend's unpacked grid may be that of another test pair.
+        observation = env._observe(new, grid if env.answers is None else None)
+        return new, observation, reward, jnp.asarray(info.episode_done), info
 
 
 # Cached because `batch_step(states, actions, config)` creates the environment on every call.

@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import equinox as eqx
 import jax
@@ -37,13 +37,6 @@ NO_FAMILY = "no family"
 class ArcEvaluationConfig(EvaluationConfig):
     """Settings for evaluations on ARC tasks during training."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "attempts": "num_sampled_attempts",
-        "num_samples": "num_sampled_attempts",
-        "num_tasks": "num_generated_tasks",
-        "pass_at": "pass_at_k",
-    }
-
     split: str = "evaluation"
     """Split of `env.dataset.source` to evaluate on. Generated tasks differ between splits. If this equals
     `env.dataset.split`, the policy is evaluated on the training tasks."""
@@ -59,8 +52,6 @@ class ArcEvaluationConfig(EvaluationConfig):
 
 class ArcEvalCommandConfig(ArcEvaluationConfig):
     """Settings for `phalanx eval` with ARC policies."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_attempts", "seed": "sampling_seed"}
 
     dataset: str = ""
     """Tasks that the policy attempts: a dataset, file or folder, with an optional split, such as
@@ -183,6 +174,19 @@ class ArcEvaluator:
         ]
         return cls(environment, tuple(notes))
 
+    @property
+    def starts(self) -> Int[np.ndarray, "starts 2"]:
+        """Task index and pair index of each starting position: one per task in evaluation mode, one per pair
+        in training mode."""
+        environment = self.environment
+        counts = [
+            1 if environment.answers is not None else len(task.demos or task.tests)
+            for task in environment.task_buffer
+        ]
+        return np.array(
+            [(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32
+        )
+
     def evaluate(
         self,
         network: PolicyNetwork,
@@ -216,10 +220,7 @@ class ArcEvaluator:
         if wrong := [k for k in pass_at_k if not 1 <= k <= num_samples]:
             raise ValueError(f"pass@{wrong[0]} needs k between 1 and num_samples, which is {num_samples}")
         environment = self.environment
-        buffer = environment.task_buffer
-        # One starting position per task in evaluation mode, one per pair in training mode.
-        counts = [1 if environment.answers is not None else len(task.demos or task.tests) for task in buffer]
-        starts = np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)])
+        buffer, starts = environment.task_buffer, self.starts
         episodes = np.repeat(starts, num_samples, axis=0)
         keys = None
         if mode == "sampled":

@@ -16,33 +16,33 @@ from phalanx.arc.reward import reward_weights_from_config
 from phalanx.arc.state import ArcState, StepInfo
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks
 from phalanx.core import episodes, vector
-from phalanx.core.environment import Environment, Key, Keys, TransitionInfo
+from phalanx.core.environment import Key, Keys
 from phalanx.core.vector import has_tracers
 
 _MAX_CALLS = 256
 
 
-Configured = Environment | ArcConfig
+Configured = ArcEnvironment | ArcConfig
 """An environment, or the config of an ARC environment."""
 
 
-def as_environment(config: Configured, task: Any = None) -> Environment:
+def as_environment(config: Configured, task: Any = None) -> ArcEnvironment:
     """Return the environment that a config describes.
 
     Args:
         config: A config, or an environment, which is returned unchanged.
         task: A task, several tasks or a task buffer. If None, the config's dataset is used.
     """
-    if isinstance(config, Environment):
+    if isinstance(config, ArcEnvironment):
         if task is not None:
             raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
         return config
     if isinstance(config, ArcConfig):
         return ArcEnvironment.create(config, task)
-    raise TypeError(f"expected an Environment or an ArcConfig, got {type(config).__name__}")
+    raise TypeError(f"expected an ArcEnvironment or an ArcConfig, got {type(config).__name__}")
 
 
-def environment_of(config: Configured, states: PyTree) -> Environment:
+def environment_of(config: Configured, states: PyTree) -> ArcEnvironment:
     """Return the environment to which states belong.
 
     Args:
@@ -50,7 +50,7 @@ def environment_of(config: Configured, states: PyTree) -> Environment:
         states: States. If a config is given and the states have a `tasks` attribute, the environment is
             created with these tasks.
     """
-    if isinstance(config, Environment) or not hasattr(states, "tasks"):
+    if isinstance(config, ArcEnvironment) or not hasattr(states, "tasks"):
         return as_environment(config)
     if states.tasks is None:
         raise ValueError(
@@ -72,12 +72,16 @@ def batch_reset(keys: Keys, config: Configured, task: Any = None) -> tuple[PyTre
     Returns:
         States and observations with a leading batch axis.
     """
-    return vector.batch_reset(keys, as_environment(config, task))
+    environment = as_environment(config, task)
+    if has_tracers(environment, keys):
+        return environment.batch_reset(keys)
+    states, observation = vector.batch_reset(keys, environment)
+    return environment.attach_names(states), observation
 
 
 def batch_step(
     states: PyTree, actions: PyTree, config: Configured, *, donate: bool = False
-) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
+) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], StepInfo]:
     """Advance every environment in a batch by one step.
 
     Args:
@@ -89,7 +93,11 @@ def batch_step(
     Returns:
         New states, observations, rewards, dones and infos.
     """
-    return vector.batch_step(states, actions, environment_of(config, states), donate=donate)
+    environment = environment_of(config, states)
+    if has_tracers(environment, states, actions):
+        return environment.batch_step(states, actions)
+    after, *rest = vector.batch_step(environment.detach_names(states), actions, environment, donate=donate)
+    return environment.attach_names(after), *rest
 
 
 def run_episode_batch(
@@ -153,8 +161,7 @@ def arc_step(state: ArcState, action: Action, config: ArcConfig) -> StepResult:
     # `isinstance(..., jax.core.Tracer)` runs Python code, so known types are accepted first.
     known = type(before) in _array_types and type(operands[0]) in _array_types
     if not known and (isinstance(before, jax.core.Tracer) or isinstance(operands[0], jax.core.Tracer)):
-        environment: Any = environment_of(config, state)
-        return environment.step(state, action)
+        return environment_of(config, state).kernel().step(state, action)
     call = _calls.get((id(config), id(fields["tasks"]), fields["columns"], type(action)))
     if call is None or fields["submission"] is not None:
         return _first_step(state, action, config)
@@ -209,11 +216,12 @@ def _step_program(config: ArcConfig, action_type: type[Any]) -> Callable[..., An
         environment = ArcEnvironment(config, tasks, None, weights)
         boards, registers, similarity, *action = arrays
         state = ArcState(boards, registers, similarity, None, config.grid_shape[1])
-        new, observation, reward, done, info = environment.step(state, action_type(*action))
+        new, observation, reward, done, info = environment.kernel().step(state, action_type(*action))
         return new.boards, new.registers, new.similarity, observation, reward, done, info.operation_type
 
     return run
 
 
-_jit_reset = jax.jit(ArcEnvironment.reset)
-_jit_step = jax.jit(lambda environment, state, action: environment.step(state, action))
+_jit_reset = jax.jit(lambda environment, key: environment.reset(key))
+# The kernel accepts single states as well as batches.
+_jit_step = jax.jit(lambda environment, state, action: environment.kernel().step(state, action))

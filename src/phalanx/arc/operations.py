@@ -1,8 +1,16 @@
 """The 42 operations of the ARC environment: ids, names, categories and descriptions.
 
-A new operation must be added here, to both backends (operations.h and step_kernel.cc in src/native/arc, and
-`backends/xla.py`), to the report page (`browser/rules.js`), and to the reference implementation
-(`tests/reference/arc.py`).
+The rule of an operation, which says how it changes a state, is in several files. A new operation must be
+added to all of them:
+
+| file | rule |
+| --- | --- |
+| `src/native/arc/operations.h`, `src/native/arc/step_kernel.cc` | effect on a state, in the native backend |
+| `phalanx/arc/backends/xla.py` | the same effect, in the XLA backend |
+| `phalanx/arc/evaluation_mode.py` | submissions and switches between pairs, in evaluation mode |
+| `tests/reference/arc.py` | the same rules in plain Python, with which the tests compare both backends |
+
+The planner (`src/native/arc/planner_grid.h`) predicts the effects of the operations that its plans use.
 """
 
 import dataclasses
@@ -77,6 +85,8 @@ _REST = {
 
 PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
 """Ids of the operations that switch to a different pair of the task."""
+CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, Operation.RESET_PAIR, *PAIR_SWITCHES)
+"""Ids of the operations that ignore the selected cells."""
 _FLOOD_FILL_TEXT = "The region of equal colour around the one selected cell becomes {}."
 OPERATIONS: tuple[OperationInfo, ...] = (
     *(OperationInfo(c, f"Fill {c}", "fill", f"Selected cells become {c}.") for c in range(NUM_COLORS)),

@@ -113,32 +113,34 @@ class ArcState(eqx.Module):
         return self.registers[..., RegisterIndex.WIDTH]
 
     @property
-    def step_count(self) -> Int32[Array, "*batch"]:
-        """Number of steps taken in this episode."""
-        return self.registers[..., RegisterIndex.STEP_COUNT]
-
-    @property
     def last_operation(self) -> Int32[Array, "*batch"]:
         """Id of the last valid operation, or -1 at the start of an episode."""
         return self.registers[..., RegisterIndex.LAST_OPERATION]
-
-    @property
-    def terminated(self) -> Bool[Array, "*batch"]:
-        """True if the episode ended with a submission or a solved grid."""
-        return self.registers[..., RegisterIndex.STATUS] == Status.TERMINATED
-
-    @property
-    def truncated(self) -> Bool[Array, "*batch"]:
-        """True if the episode ended because it reached the step limit."""
-        return self.registers[..., RegisterIndex.STATUS] == Status.TRUNCATED
 
     @property
     def episode_done(self) -> Bool[Array, "*batch"]:
         """True if the episode has ended."""
         return self.registers[..., RegisterIndex.STATUS] != Status.RUNNING
 
+    # The annotations of the next four properties fit NumPy arrays, because they are also read on the host.
+
     @property
-    def solved(self) -> Bool[Array, "*batch"]:
+    def step_count(self) -> Int32[Array | np.ndarray, "*batch"]:
+        """Number of steps taken in this episode."""
+        return self.registers[..., RegisterIndex.STEP_COUNT]
+
+    @property
+    def terminated(self) -> Bool[Array | np.ndarray, "*batch"]:
+        """True if the episode ended with a submission or a solved grid."""
+        return self.registers[..., RegisterIndex.STATUS] == Status.TERMINATED
+
+    @property
+    def truncated(self) -> Bool[Array | np.ndarray, "*batch"]:
+        """True if the episode ended because it reached the step limit."""
+        return self.registers[..., RegisterIndex.STATUS] == Status.TRUNCATED
+
+    @property
+    def solved(self) -> Bool[Array | np.ndarray, "*batch"]:
         """True if the episode has ended with a correct solution. In evaluation mode, at least one submission
         for each test pair must be correct."""
         return self.terminated & (self.similarity == 1.0)

@@ -11,10 +11,17 @@ import numpy as np
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig, SelectionFormat
-from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
+from phalanx.arc.operations import (
+    CELLS_IGNORED,
+    NUM_OPERATIONS,
+    OPERATIONS,
+    Operation,
+    operation_name,
+)
 from phalanx.arc.state import ArcState, attached_tasks, state_fields
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, shorten
+from phalanx.core.text import TextInterface
 from phalanx.core.vector import parse_each
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
@@ -42,6 +49,46 @@ _LETTERS = np.frombuffer(b"0123456789.", np.uint8)
 _VIEW = "input_grid", "working_grid", "clipboard", "task_index", "pair_index", "step_count", "episode_done"
 """Properties of a state from which the texts are created."""
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
+
+
+class ArcText(TextInterface[Any]):
+    """Text interface of the ARC environment."""
+
+    def prompt(self, state: ArcState) -> str:
+        if state.batch_shape:
+            raise ValueError(f"expected a single state, got a batch of shape {state.batch_shape}")
+        return self.prompts(state)[0]
+
+    def prompts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
+        if prompt_format == "compact":
+            return compact_observation_texts(self.environment.task_buffer, states)
+        return observation_texts(self.environment.config, self.environment.attach_names(states))
+
+    def parse(self, answer: str, state: ArcState) -> Action:
+        return parse_action(self.environment.config, answer)
+
+    def parse_batch(self, answers: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
+        return parse_actions(self.environment.config, answers)
+
+    def format(self, action: Action, state: ArcState) -> str:
+        return action_text(action)
+
+    def describe(self, action: Action, state: ArcState) -> str:
+        """Describe an action, such as `Fill 3, rows 1 to 2, column 4`. Rows and columns count from 1."""
+        name = operation_name(int(action.operation))
+        if int(action.operation) in CELLS_IGNORED or isinstance(action, MaskAction):
+            return name
+        corners = [int(corner) + 1 for corner in action.corners]
+
+        def span(axis: str, one: int, other: int) -> str:
+            low, high = sorted((one, other))
+            return f"{axis} {low}" if low == high else f"{axis}s {low} to {high}"
+
+        return f"{name}, {span('row', *corners[::2])}, {span('column', *corners[1::2])}"
+
+    def episode_keys(self, states: ArcState) -> list[str]:
+        tasks = np.asarray(states.task_index).tolist()
+        return [episode_key(self.environment.task_buffer[task]) for task in tasks]
 
 
 def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:

@@ -232,7 +232,7 @@ def _check_json(path: Path) -> str:
 
 
 def _check_settings(path: Path) -> str:
-    from phalanx.io.untrusted import read_yaml
+    from phalanx.io.yaml_files import read_yaml
 
     value = read_yaml(path)
     return format_count(len(value) if isinstance(value, dict) else 0, "section")

@@ -82,13 +82,13 @@ def evaluate(
         given = CheckpointRef.parse(run)
         refs = [given.for_seed(number) for number in range(max(len(given.seeds), 1))]
         algorithm_type, config = load_algorithm_and_config(refs[0].run)
-        settings_type = algorithm_type.eval_settings_type(config, env)
+        settings_type = algorithm_type.evaluation_type(config, env)
         if settings_type is None:
             raise ValueError(f"{run} was trained with {algorithm_type.name}, which has no evaluation")
         if env is not None and "env" not in settings_type.model_fields:
             raise ValueError(f"--env: {run} can only be evaluated in its own environment")
         flags = {"split": split, "seed": seed}
-        settings = _load_settings(settings_type, config, overrides or [], flags)
+        settings = _load_settings(settings_type, config, overrides or [], flags, env)
     results = [_evaluate(ref, settings, untrained, warn=ref is refs[0]) for ref in refs]
     if out is not None and not any(hasattr(result, "save") for found in results for result in found):
         raise UserError("--out: this evaluation writes no files")
@@ -99,7 +99,11 @@ def evaluate(
 
 
 def _load_settings(
-    settings_type: "type[Config]", config: "RunConfig", overrides: Sequence[str], flags: dict[str, Any]
+    settings_type: "type[Config]",
+    config: "RunConfig",
+    overrides: Sequence[str],
+    flags: dict[str, Any],
+    env: str | None,
 ) -> "Config":
     """Combine the evaluation settings from several sources.
 
@@ -112,16 +116,20 @@ def _load_settings(
     known = {name: field for name, field in settings_type.model_fields.items() if name != "every"}
     if any(override.partition("=")[0].strip() == "every" for override in overrides):
         raise ValueError(f"every is a setting for training only; choose from {', '.join(known)}")
-    inherited = {}
+    inherited: dict[str, Any] = {}
+    if env is not None:
+        inherited["env"] = {"id": env}
+    elif (trained := getattr(config, "trained_env", None)) is not None:
+        inherited["env"] = trained.model_dump()
     if isinstance(config.evaluation, settings_type) or issubclass(settings_type, type(config.evaluation)):
-        inherited = {name: value for name, value in config.evaluation.model_dump().items() if name in known}
+        inherited |= {name: value for name, value in config.evaluation.model_dump().items() if name in known}
     for name, value in flags.items():
         if value is None:
             continue
         if name not in known:
             raise ValueError(
                 f"--{name}: the evaluation of this run has no setting {name!r}; it has {', '.join(known)}. "
-                "Environments define these settings with eval_config"
+                "Environments define these settings with EnvSpec.eval_command"
             )
         if value == "validation" and "'valid'" in str(known[name].annotation):
             value = "valid"  # the name of the split in knowledge graphs
@@ -141,8 +149,8 @@ def _evaluate(
     with user_errors(), show_activity(f"loading {ref.run}"):
         algorithm = algorithm_for_evaluation(ref.run)
         if warn:
-            warn_of_changed_sources(ref.run, algorithm.code_identity())
-        key = jax.random.key(algorithm.seed)
+            warn_of_changed_sources(ref.run, algorithm._code())
+        key = jax.random.key(algorithm.config.seed)
         state = algorithm.init(key) if untrained else restore_state(algorithm, ref)
     with user_errors(), show_activity(f"evaluating {ref.run}"):
         try:

@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 
 def collect_info() -> dict[str, Any]:
     """Return the values that `phalanx info --json` prints: versions, devices, extension and cache."""
-    from phalanx.cli.compilation_cache import cache_info
+    from phalanx.compilation_cache import cache_info
     from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
     return {

@@ -33,7 +33,7 @@ class _Placeholder(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         if self.compiles:
-            from phalanx.cli.compilation_cache import enable_compilation_cache
+            from phalanx.compilation_cache import enable_compilation_cache
 
             enable_compilation_cache()
         module, _, name = self.module.partition(":")

@@ -63,16 +63,40 @@ def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np
     policy = load_policy(run)
     if not isinstance(policy, Policy):
         raise ValueError(f"{run} has no policy network, so there are no episodes to render")
-    environment = policy.environment.held_out(policy.config.evaluation)
-    if "rgb_array" not in environment.render_modes:
-        raise ValueError(f"{policy.config.env.id} has no render mode rgb_array")
+    spec, config = policy.config.env.spec, policy.config
+    environment = spec.tasks(policy.environment, config.seed).held_out(config.evaluation)
+    mode = next((mode for mode in ("rgb_array", "ansi") if mode in environment.render_modes), None)
+    if mode is None:
+        raise ValueError(
+            f"{policy.config.env.id} cannot be rendered: its render_modes need rgb_array or ansi"
+        )
     recorded = policy.record_episodes(num_episodes, seed, environment=environment)
 
     def images(episode: dict[str, Any]) -> list["np.ndarray"]:
         states = [episode["initial_state"], *episode["step_states"]]
-        return [environment.render(state, "rgb_array") for state in jax.device_get(states)]
+        rendered = [environment.render(state, mode) for state in jax.device_get(states)]
+        return rendered if mode == "rgb_array" else list(map(_draw_text, rendered))
 
     return policy.run, [images(episode) for episode in recorded]
+
+
+def _draw_text(text: str) -> "np.ndarray":
+    """Draw text for a terminal, without its colors, with all characters equally wide."""
+    import numpy as np
+
+    from phalanx.core.episodes import ANSI_ESCAPE
+
+    with require_extra("drawing text", "render", "PIL"):
+        from PIL import Image, ImageDraw
+    lines = ANSI_ESCAPE.sub("", text).split("\n")
+    width, height = 8, 16
+    size = width * max(map(len, lines)) + width, height * len(lines) + width
+    image = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(image)
+    for row, line in enumerate(lines):
+        for column, character in enumerate(line):
+            draw.text((width * (column + 1), height * (row + 1)), character, "black", anchor="ms")
+    return np.asarray(image)
 
 
 def _enlarge(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:

@@ -7,7 +7,7 @@ import typer
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
-    from phalanx.text.env_spec import TextFactory
+    from phalanx.text.names import TextFactory
 
 app = typer.Typer(name="serve", add_completion=False)
 
@@ -19,7 +19,7 @@ def serve(
         typer.Argument(
             metavar="ENV",
             help="Puzzle kind (sudoku), environment id (arc-v2), puzzle-server game "
-            "(puzzle_server:sudoku), or module:Class.",
+            "(puzzle_server:sudoku), module:Class or file.py:Class.",
         ),
     ],
     settings: Annotated[
@@ -64,10 +64,10 @@ def serve(
 
 def _factory(environment: str, settings: list[str]) -> "TextFactory":
     from phalanx.config import parse_overrides
-    from phalanx.text.env_spec import parse_env_spec, text_env_factory
+    from phalanx.text.names import parse_env_name, text_env_factory
 
     values = parse_overrides(settings)
-    if parse_env_spec(environment)[0].interface == "jax":
+    if parse_env_name(environment)[0].spec is None:  # a JAX environment
         overrides = [text for text in settings if not text.startswith("config=")]
         values = {"config": values.get("config"), "overrides": overrides}
     return text_env_factory(environment, **values)

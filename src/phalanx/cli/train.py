@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.errors import user_errors
 
 if TYPE_CHECKING:
     from phalanx.training.algorithm import Algorithm
@@ -86,12 +86,14 @@ def train(
     list_settings: Annotated[
         bool, typer.Option("--list-settings", help="List all settings with their defaults and exit.")
     ] = False,
-    coordinator: Annotated[
+    network: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Address of the first of several processes."),
+        typer.Option(
+            metavar="FILE:NAME",
+            help="Policy network: a function or class that creates it from a key, as path/file.py:Name.",
+            show_default="that of the environment",
+        ),
     ] = None,
-    num_processes: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
-    process_id: Annotated[int | None, typer.Option(min=0, help="Index of this process, from 0.")] = None,
 ) -> None:
     """Train with an algorithm and write a report.
 
@@ -104,10 +106,8 @@ def train(
 
     with user_errors():
         algorithm_type = load_algorithm(algorithm)
-        algorithm_type.check_num_processes(num_processes or 1)
-    _connect(coordinator, num_processes, process_id)
-    with user_errors():
         settings = list(overrides or [])
+        settings += [] if network is None else [f"network_path={network}"]
         settings += [] if seed is None else [f"seed={seed}"]
         settings += [] if seeds is None else [f"num_seeds={seeds}"]
         settings += [] if extend is None else [f"{algorithm_type.config_type.num_updates_setting}={extend}"]
@@ -183,7 +183,7 @@ def _load_config(
         saved = run_dirs.load_run_config(out, config_type)
         _check_same_env(out, saved, env)
         if config is None:
-            return load_config(type(saved), None, settings, base=saved)
+            return load_config(type(saved), saved, settings)
     inherited = _inherited_settings(algorithm_type, init_from)
     return config_type.load(config, settings, env=env, inherited=inherited)
 
@@ -195,11 +195,11 @@ def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None
     from phalanx.training.trained_policy import load_algorithm_and_config
 
     _, source = load_algorithm_and_config(CheckpointRef.parse(init_from).for_seed(0).run)
-    return algorithm_type.inherited_settings(source)
+    return algorithm_type.config_type.inherit(source)
 
 
 def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
-    from phalanx.registry import absolute_address
+    from phalanx.import_path import absolute_address
 
     name = getattr(getattr(config, "env", None), "id", None)
     if env is not None and absolute_address(env) not in (name, re.sub(r"-v\d+$", "", name or "")):
@@ -220,22 +220,10 @@ def _is_finished(out: Path, config: "RunConfig") -> bool:
 def _print_settings(config_type: "type[RunConfig]", env: str | None, config: str | None) -> None:
     from phalanx.config import list_settings
 
-    if env is not None or config is not None:
-        config_type = type(config_type.load(config, (), env=env))
-    for setting in list_settings(config_type):
+    values = {} if env is None and config is None else config_type.load(config, (), env=env).model_dump()
+    sections = config_type.section_types(values)
+    for setting in list_settings(config_type, sections=sections):
         default = "required" if setting.default is ... else f"{setting.default}"
         typer.echo(f"{setting.name}: {setting.type} = {default}")
         if setting.text:
             typer.echo(f"    {' '.join(setting.text.split())}")
-
-
-def _connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Connect to the other training processes, if there are any. Must be called before JAX is used."""
-    if coordinator is None and num_processes is None and process_id is None:
-        return
-    if coordinator is None or num_processes is None or process_id is None:
-        raise UserError("several processes need --coordinator, --num-processes and --process-id")
-    from phalanx.training.device_mesh import initialize
-
-    with user_errors():
-        initialize(coordinator, num_processes, process_id)

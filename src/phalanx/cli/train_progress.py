@@ -26,8 +26,8 @@ def run_training(
 ) -> None:
     """Train with a progress display, write the report, and print a summary with the paths of the files.
 
-    The process exits with code 130 after Ctrl-C, 143 after SIGTERM, 75 if the connection to another training
-    process was lost, and 1 if the result of the run or the report could not be written.
+    The process exits with code 130 after Ctrl-C, 143 after SIGTERM, and 1 if the result of the run or the
+    report could not be written.
 
     Args:
         algorithm: Algorithm to train with.
@@ -40,7 +40,6 @@ def run_training(
 
     from phalanx.logging.handlers.svg import SVGHandler
     from phalanx.logging.handlers.tracker import make_tracker
-    from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessLostError
     from phalanx.training.run import SaveError, train
     from phalanx.training.run_dir import EPISODES, default_handlers
 
@@ -48,15 +47,16 @@ def run_training(
         files = {**default_handlers(folder, config), "pictures": SVGHandler(folder / EPISODES)}
         return files | {name: make_tracker(name, folder) for name in trackers}
 
-    console = Console(quiet=not algorithm.mesh.is_first_process)
+    console = Console()
     show_progress = _progress_bar if console.is_terminal else _progress_lines
     try:
-        with _show_warnings(), show_progress(console, algorithm) as show, user_errors():
+        # The number of updates, which the progress display needs, may depend on data that cannot be read.
+        with user_errors(), _show_warnings(), show_progress(console, algorithm) as show:
             result = train(algorithm, out, handlers=make_handlers, show=show, **options)
-    except (ProcessLostError, SaveError) as error:
+    except SaveError as error:
         typer.echo(f"Error: {escape_untrusted(str(error))}", err=True)
-        raise typer.Exit(EXIT_CODE_PROCESS_LOST if isinstance(error, ProcessLostError) else 1) from error
-    is_reported = not algorithm.mesh.is_first_process or _summarize(console, algorithm, result, command)
+        raise typer.Exit(1) from error
+    is_reported = _summarize(console, algorithm, result, command)
     if result.interrupted and result.signal is not None:
         raise typer.Exit(_SIGNAL_EXIT_CODE + result.signal)
     if not is_reported:
@@ -80,7 +80,13 @@ def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callab
 
         def show(progress: "Progress") -> None:
             numbers = _format_progress(progress, algorithm.unit)
-            bar.update(task, completed=progress.update, description="train", numbers=numbers)
+            bar.update(
+                task,
+                completed=progress.update,
+                total=progress.num_updates,
+                description="train",
+                numbers=numbers,
+            )
 
         yield show
 

@@ -11,10 +11,13 @@ from phalanx.core.autoreset import (
 )
 from phalanx.core.environment import (
     Environment as Environment,
-    EnvironmentWithArrays as EnvironmentWithArrays,
+    EpisodeState as EpisodeState,
     Key as Key,
     Keys as Keys,
-    TransitionInfo as TransitionInfo,
+    VectorKernel as VectorKernel,
+    array_field as array_field,
+    host_field as host_field,
+    is_done as is_done,
 )
 from phalanx.core.episodes import (
     BatchTrajectory as BatchTrajectory,
@@ -29,6 +32,10 @@ from phalanx.core.evaluation import (
     EvaluationResult as EvaluationResult,
 )
 from phalanx.core.expert import Expert as Expert, ExpertLabels as ExpertLabels
+from phalanx.core.policy_from_spaces import (
+    DefaultNetworkConfig as DefaultNetworkConfig,
+    policy_from_spaces as policy_from_spaces,
+)
 from phalanx.core.spaces import (
     Box as Box,
     Composite as Composite,
@@ -39,7 +46,15 @@ from phalanx.core.spaces import (
     masked_size as masked_size,
     replace_choice as replace_choice,
 )
+from phalanx.core.spec import (
+    EnvSpec as EnvSpec,
+    Evaluation as Evaluation,
+    FixedTasks as FixedTasks,
+    TaskSource as TaskSource,
+)
+from phalanx.core.text import TextInterface as TextInterface
 from phalanx.core.vector import (
+    batch_metrics as batch_metrics,
     batch_reset as batch_reset,
     batch_step as batch_step,
     map_where as map_where,

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.environment import Environment, Key, Keys, TransitionInfo, check_info
-from phalanx.core.vector import map_where
+from phalanx.core.environment import Environment, Key, Keys, is_done
+from phalanx.core.vector import batch_metrics, map_where
 
 Mode = Literal["same_step", "next_step"]
 
@@ -24,7 +24,7 @@ class AutoResetState(eqx.Module):
 class AutoResetInfo(eqx.Module):
     """Info returned by `AutoReset.step`."""
 
-    info: TransitionInfo
+    info: PyTree
     """Info returned by the environment itself. In `next_step` mode, ignore it where `reset_mask` is True."""
     final_observation: PyTree
     """Observation after the step but before any reset. Where an episode has ended, this is the terminal
@@ -35,6 +35,8 @@ class AutoResetInfo(eqx.Module):
     """True for episodes that terminated in this step."""
     truncated: Bool[Array, " batch"]
     """True for episodes that were truncated in this step."""
+    metrics: dict[str, Array]
+    """Result of the environment's `metrics` for the states after the step but before any reset."""
 
 
 @jax.tree_util.register_static
@@ -75,11 +77,12 @@ class AutoReset:
             The new state, observations, rewards, dones and info.
         """
         states, observations, rewards, dones, info = self.environment.batch_step(state.states, actions)
-        check_info(info)
-        mask, *flags = self._reset_mask_and_flags(state.states, dones, info.terminated, info.truncated)
+        terminated, truncated = states.terminated, states.truncated
+        mask, *flags = self._reset_mask_and_flags(state.states, dones, terminated, truncated)
         after, new_observations = self.reset_where(mask, AutoResetState(states, state.keys), observations)
         dones, terminated, truncated = flags
-        auto_info = AutoResetInfo(info, observations, mask, terminated, truncated)
+        metrics = batch_metrics(self.environment, states)
+        auto_info = AutoResetInfo(info, observations, mask, terminated, truncated, metrics)
         return after, new_observations, rewards, dones, auto_info
 
     def _reset_mask_and_flags(
@@ -97,7 +100,7 @@ class AutoReset:
         if self.mode == "same_step":
             return flags[0], *flags
         # Stepping a finished state changes nothing, with reward 0, so only its flags have to be cleared.
-        mask = self.environment.is_done(before)
+        mask = is_done(before)
         return mask, *(flag & ~mask for flag in flags)
 
     def reset_where(

@@ -1,27 +1,27 @@
-"""Base classes for JAX environments: one for environments that contain only settings, and one for
-environments that also contain arrays, such as their tasks."""
+"""`Environment`, the base class of JAX environments, and `EpisodeState`, the base class of their states."""
 
 import abc
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, dataclass_transform, final, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from phalanx.config import Config, register_configs_with_jax
-from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig, EvaluationResult
-from phalanx.core.spaces import Space
+from phalanx.config import register_configs_with_jax
+from phalanx.core.spaces import (
+    Space,
+    clip_to_bounds,
+    is_in_range,
+    masked_choice,
+    masked_size,
+    sample_legal,
+)
 from phalanx.nn.distributions import Key as Key, Keys as Keys
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from phalanx.core.expert import Expert
 
 # Configs that were defined before JAX was imported.
 register_configs_with_jax()
@@ -29,443 +29,262 @@ register_configs_with_jax()
 State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
-Traced = TypeVar("Traced", bound="EnvironmentWithArrays")
-AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
+Traced = TypeVar("Traced", bound="Environment[Any, Any, Any]")
+
+
+class EpisodeState(eqx.Module):
+    """Base class of the states of environments. Subclasses add the fields of their own state.
+
+    The environment's `reset` and `step` set the three fields below, so `initial_state` and `transition`
+    leave them out.
+    """
+
+    step_count: Int32[Array | np.ndarray, "*batch"] = eqx.field(
+        default_factory=lambda: np.zeros((), np.int32), kw_only=True
+    )
+    """Number of steps so far in this episode."""
+    terminated: Bool[Array | np.ndarray, "*batch"] = eqx.field(
+        default_factory=lambda: np.zeros((), np.bool_), kw_only=True
+    )
+    """True if the episode has reached a terminal state."""
+    truncated: Bool[Array | np.ndarray, "*batch"] = eqx.field(
+        default_factory=lambda: np.zeros((), np.bool_), kw_only=True
+    )
+    """True if the episode has reached the step limit without terminating."""
 
 
 @runtime_checkable
-class TransitionInfo(Protocol):
-    """Protocol for the info that `step` returns. It must have `terminated` and `truncated` flags."""
+class VectorKernel(Protocol):
+    """Fast implementation of `reset` and `step`, for environments that have one.
 
-    @property
-    def terminated(self) -> Any:
-        """True if the episode has reached a terminal state."""
+    The methods accept any batch shape, including none. They handle illegal actions, the step limit and ended
+    episodes themselves.
+    """
 
-    @property
-    def truncated(self) -> Any:
-        """True if the episode was cut off, for example by a time limit."""
+    def reset(self, keys: Any) -> tuple[Any, Any]:
+        """Start one episode per key. Returns the states and observations."""
+
+    def step(self, states: Any, actions: Any) -> tuple[Any, Any, Array, Array, Any]:
+        """Advance every environment by one step. Returns the same values as `Environment.step`."""
+
+    def reset_where(
+        self, mask: Bool[Array, " batch"], keys: Any, states: Any, observations: Any
+    ) -> tuple[Any, Any]:
+        """Start new episodes where `mask` is True, and keep the given states and observations elsewhere."""
 
 
+def array_field(**kwargs: Any) -> Any:
+    """Declare a field of an environment that is an array or a pytree of arrays, such as tasks.
+
+    Inside a compiled function that takes the environment as an argument, the arrays are traced, so one
+    program serves all environments whose arrays have the same shapes. If an environment is captured in a
+    closure or is a static argument, its arrays are constants, and it is hashed by their content.
+
+    Args:
+        kwargs: Arguments of `dataclasses.field`.
+    """
+    return dataclasses.field(metadata={"kind": "array"}, **kwargs)
+
+
+def host_field(**kwargs: Any) -> Any:
+    """Declare a field of an environment that compiled programs do not need, such as the names of tasks.
+
+    Inside a compiled function that takes the environment as an argument, the field is None.
+
+    Args:
+        kwargs: Arguments of `dataclasses.field`.
+    """
+    return dataclasses.field(metadata={"kind": "host"}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, array_field, host_field))
 class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Base class for environments. An environment is a Markov decision process written as pure functions.
 
-    Instances are hashable and contain only settings; environments that also contain arrays are subclasses of
-    `EnvironmentWithArrays`. Instances are static pytrees: they can be passed to jitted functions, and equal
-    instances share one compiled program. `step` does not raise an error for invalid actions and does not
-    reset the environment. Stepping a finished state leaves it unchanged and gives reward 0.
+    A subclass defines two spaces and three methods: `initial_state`, `transition` and `observe`. The base
+    class adds legal-action masks, the step limit, ended episodes and batches. It makes every subclass a
+    frozen dataclass: annotated attributes are settings, which must be hashable, except for those declared
+    with `array_field` or `host_field`.
 
-    Optional capabilities, such as legal actions, rendering, text, a default network or an evaluation, are
-    methods and class attributes with defaults that subclasses can override.
+    Environments are pytrees and can be passed to jitted functions. Equal settings share one compiled program.
+    `step` does not raise an error for illegal actions and does not reset the environment.
     """
 
-    version: ClassVar[int] = 1
-    """Version of the environment. Increment it when the same keys and actions no longer give the same
-    episodes."""
-    config_type: ClassVar[type[Config] | None] = None
-    """Config class of the environment, for the `env` section of a training config. If None, `from_config`
-    passes the settings to the constructor as keyword arguments."""
-    network_config: ClassVar[type[Config] | None] = None
-    """Config class for the settings of `default_network`, the `network` section of a training config. None if
-    the network has no settings."""
-    evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
-    """Config class for the settings of evaluations during training, the `evaluation` section of a training
-    config."""
-    eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the settings of `phalanx eval`. If None, `evaluation_config` is used. However, if the
-    environment overrides neither `evaluate` nor `evaluation_config`, `EpisodeEvalCommandConfig` is used,
-    which adds a `seed`."""
+    # The base class is not a dataclass, so these are not fields unless a subclass declares them again.
+    max_episode_steps: int = 1000
+    """Maximum number of steps per episode. Subclasses can declare it as a setting or define it as a
+    property."""
+    illegal_action_reward: float = 0.0
+    """Reward of a step with an illegal action, which otherwise only increases the step count."""
+    render_modes: ClassVar[tuple[str, ...]] = ()
+    """Modes that `render` supports: `svg`, `ansi` and `rgb_array`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._register()
-
-    @classmethod
-    def _register(cls) -> None:
-        """Register the class as a static pytree node."""
-        jax.tree_util.register_static(cls)
-
-    if TYPE_CHECKING:
-
-        @property
-        def max_episode_steps(self) -> int:
-            """Maximum number of steps per episode."""
-    else:
-        # Not a property at run time: a dataclass would take it as the default of a field with this name.
-        max_episode_steps = 1000
+        annotated = vars(cls).get("__annotations__", {})
+        spaces = [name for name in ("observation_space", "action_space") if name in annotated]
+        required = [name for name in spaces if name not in vars(cls)]
+        for name in required:
+            setattr(cls, name, dataclasses.field())  # the dataclass would take the property as the default
+        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        for name in required:
+            setattr(cls, name, None)  # hides the property, which cannot be assigned
+        jax.tree_util.register_pytree_node(cls, Environment._flatten, functools.partial(_unflatten, cls))
 
     @property
     @abc.abstractmethod
     def observation_space(self) -> Space:
-        """Space of one observation."""
+        """Space of one observation: a property, a class attribute or a field."""
 
     @property
     @abc.abstractmethod
     def action_space(self) -> Space:
-        """Space of one action. `step` accepts any member of the space, even if the action is not legal."""
+        """Space of one action: a property, a class attribute or a field."""
 
     @abc.abstractmethod
-    def reset(self, key: Key) -> tuple[State, Observation]:
-        """Start an episode, and return its initial state and observation.
-
-        The same key always gives the same episode.
-        """
+    def initial_state(self, key: Key) -> State:
+        """Return the state at the start of an episode. The same key always gives the same episode."""
 
     @abc.abstractmethod
-    def step(
-        self, state: State, action: Action
-    ) -> tuple[State, Observation, Float[Array, ""], Bool[Array, ""], TransitionInfo]:
-        """Advance one environment by one step.
+    def transition(self, state: State, action: Action) -> tuple[State, Any, Any]:
+        """Return the next state, the reward and whether the next state is terminal.
 
-        Returns:
-            The new state, its observation, the reward, `done` (terminated or truncated) and the info.
+        The result is discarded if the episode has already ended or the action is illegal. Actions in a `Box`
+        of floats are clipped to its bounds before the call.
         """
 
     @abc.abstractmethod
     def observe(self, state: State) -> Observation:
         """Return the observation of a state."""
 
-    @abc.abstractmethod
-    def is_done(self, state: State) -> Bool[Array, "*batch"]:
-        """Return whether the episode has ended, for one state or a batch of states."""
-
-    @abc.abstractmethod
-    def sample_action(self, key: Key, state: State) -> Action:
-        """Sample a legal action for one state."""
-
-    @classmethod
-    def from_config(cls: type[AnyEnvironment], config: Any, **objects: Any) -> AnyEnvironment:
-        """Create an environment from its settings.
-
-        Args:
-            config: Instance of `config_type`. If `config_type` is None, a mapping of keyword arguments.
-            objects: Existing objects, such as tasks, to use instead of creating them from the settings.
-        """
-        if cls.config_type is not None:
-            raise ValueError(f"{cls.__name__} has a config_type and must define from_config")
-        return cls(**config, **objects)
-
-    @classmethod
-    def default_network(cls, settings: Any, config: Any, key: Key) -> Any:
-        """Create a policy network for the observations and actions of this environment.
-
-        Args:
-            settings: Settings of the environment. Tasks and other data are not loaded, unless the shapes of
-                the network's parameters depend on them.
-            config: Instance of `network_config`.
-            key: PRNG key for the initial parameters.
-
-        Returns:
-            A `PolicyNetwork`, or None if the environment has no default network.
-        """
-        return None
-
-    def evaluate(self, network: Any, settings: EvaluationConfig, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy network.
-
-        Args:
-            network: The `PolicyNetwork`.
-            settings: Instance of `evaluation_config` during training, or of `eval_config` in `phalanx eval`.
-            final: True for the last evaluation of a run, which may take longer than the other evaluations.
-
-        Returns:
-            The results. By default, episodes of the environment itself are evaluated with greedy actions;
-            see `evaluate_episodes`. Environments with held-out tasks override this method.
-        """
-        from phalanx.core.evaluation import evaluate_episodes
-
-        return evaluate_episodes(self, network, settings)
-
-    def at_step(self, step: int) -> "Environment":
-        """Return the environment for episodes that start at a given step of the training run.
-
-        Environments with a curriculum return the environment for the stage that is active at `step`. The
-        default is the environment itself.
-
-        Args:
-            step: Number of steps that each environment in the training batch has taken so far.
-        """
-        return self
-
-    def fingerprint(self) -> str:
-        """Return a digest of the data that the environment contains, such as tasks, or "" if it has none."""
-        return ""
-
-    def metadata(self) -> dict[str, Any]:
-        """Return information about the environment's data as JSON values. It is saved in `run.json`."""
-        return {}
-
-    def held_out(self, settings: EvaluationConfig) -> "Environment[Any, Any, Any]":
-        """Return the environment in which `evaluate` runs episodes, for example one with held-out tasks.
-
-        Episodes for rendering and recording also come from this environment. The default is the environment
-        itself.
-
-        Args:
-            settings: Instance of `evaluation_config`.
-        """
-        return self
-
-    def export_policy(self, network: Any, folder: "Path", settings: EvaluationConfig) -> None:
-        """Write files for other programs, such as the report page, to the folder of a finished run.
-
-        The default writes nothing.
-
-        Args:
-            network: The `PolicyNetwork`.
-            folder: Run folder.
-            settings: Settings for the run's evaluations, for environments that export held-out episodes.
-        """
-
-    def invalid_action(self, key: Key, state: State) -> Action | None:
-        """Sample an action that is illegal or malformed in this state, for the conformance checks.
-
-        Returns None if the environment has no invalid actions.
-        """
-        return None
-
-    def comparable_state(self, state: State) -> PyTree:
-        """Return the part of a state that invalid actions must not change, for the conformance checks.
-
-        The default is the complete state. If an invalid action changes some fields, such as a step counter or
-        flags, override this method to leave out these fields.
-        """
-        return state
-
     def legal_actions(self, state: State) -> Bool[Array, "*batch actions"] | None:
-        """Return the mask of legal actions for one state or a batch, or None if all actions are always legal.
+        """Return the mask of legal actions in a state, or None if all actions are always legal.
 
-        If the action space is a `Composite`, the mask applies to its first field.
+        By default, this is the field `action_mask` of the observation, if there is one. If the action space
+        is a `Composite`, the mask applies to its first field.
         """
-        return None
+        observation = self.observe(state)
+        if isinstance(observation, Mapping):
+            return observation.get("action_mask")
+        return getattr(observation, "action_mask", None)
 
-    def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
-        """Return metrics of episodes, such as `success_mask`, given the infos of their last steps.
+    def metrics(self, state: State) -> dict[str, Any]:
+        """Return metrics of a finished episode by name, given its last state.
 
-        The keys are names that `ExperimentLogger.log_batch_step` accepts. Rollouts call this method with the
-        infos of a batch, and ignore the results for episodes that have not ended.
+        `success` (a bool) and `similarity` (0 to 1) have a place in logs and reports. Other names are logged
+        as they are. Rollouts ignore the metrics of episodes that have not ended.
         """
         return {}
 
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        """Modes that `render` supports. Possible modes are `svg`, `ansi` and `rgb_array`."""
-        return ()
+    def sample_action(self, key: Key, state: State) -> Action:
+        """Sample a legal action in a state, uniformly at random."""
+        return sample_legal(self.action_space, key, self.legal_actions(state))
 
     def render(self, state: State, mode: str = "svg") -> Any:
-        """Render one state. Returns None if the environment cannot be rendered.
+        """Render a state.
 
         Args:
-            state: The state.
-            mode: `svg` returns an SVG string, `ansi` returns text for a terminal, and `rgb_array` returns
-                uint8 pixels of shape `[height, width, 3]`.
+            state: One state.
+            mode: One of `render_modes`. `svg` returns an SVG string, `ansi` text for a terminal, and
+                `rgb_array` uint8 pixels of shape `[height, width, 3]`.
         """
+        raise ValueError(f"{type(self).__name__} cannot be rendered: it defines no render method")
+
+    def kernel(self) -> VectorKernel | None:
+        """Return an implementation that replaces `reset` and `step`, or None if there is none."""
         return None
 
-    def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Convert the records of `record_episodes` to records that the episode viewer can show.
+    @final
+    def reset(self, key: Key) -> tuple[State, Observation]:
+        """Start an episode, and return its initial state and observation."""
+        if (kernel := self.kernel()) is not None:
+            return kernel.reset(key)
+        state: Any = self.initial_state(key)
+        if not isinstance(state, EpisodeState):
+            raise TypeError(
+                f"{type(self).__name__}.initial_state must return an instance of a subclass of EpisodeState, "
+                f"got {type(state).__name__}"
+            )
+        state = jax.tree.map(lambda leaf: without_weak_type(jnp.asarray(leaf)), state)
+        state = _with_flags(state, jnp.int32(0), jnp.bool_(False), jnp.bool_(False))
+        return state, self.observe(state)
 
-        By default, states are drawn with `render`, in `svg` mode if it is supported and in `ansi` mode
-        otherwise. If the environment supports neither mode, the states are removed from the records. States
-        that have a `_repr_svg_` or `_repr_html_` method are not changed.
-        """
-        from phalanx.core.episodes import draw_episodes
+    @final
+    def step(
+        self, state: State, action: Action
+    ) -> tuple[State, Observation, Float[Array, ""], Bool[Array, ""], Any]:
+        """Advance one environment by one step.
 
-        return draw_episodes(self, episodes)
-
-    def task_name(self, state: State) -> str:
-        """Return the name of the task that one state belongs to, or "" if tasks have no names."""
-        return ""
-
-    @property
-    def has_text(self) -> bool:
-        """True if `observation_text`, `action_text` and `parse_action` are implemented."""
-        return False
-
-    def observation_text(self, state: State) -> str:
-        """Describe one state, the rules and the legal actions as a prompt for a language model."""
-        raise ValueError(f"{type(self).__name__} has no text observations")
-
-    def parse_action(self, text: str, state: State) -> Action:
-        """Parse an action for one state.
-
-        Raises:
-            ValueError: If the text is not an action. The message is shown to the model.
-        """
-        raise ValueError(f"{type(self).__name__} has no text actions")
-
-    def action_text(self, action: Action, state: State) -> str:
-        """Format a legal action so that `parse_action` can parse it."""
-        raise ValueError(f"{type(self).__name__} has no text actions")
-
-    def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
-        """Describe each state of a batch as text.
-
-        Environments can override this method with a faster version.
-
-        Args:
-            states: Batch of states.
-            prompt_format: `full` includes the rules, and `compact` contains only the state, in few
-                characters. Environments with only one format ignore this argument.
-        """
-        from phalanx.core.vector import host_rows
-
-        return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
-
-    def episode_keys(self, states: State) -> list[str]:
-        """Return, for each initial state, a string that identifies its episode. It is not a PRNG key.
-
-        The string determines the split of the episode: train, validation or test.
-        """
-        return self.observation_texts(states)
-
-    def parse_actions(self, texts: Sequence[str], states: State) -> tuple[Action | None, list[str]]:
-        """Parse one action per state.
+        An illegal action leaves the state unchanged except for the step count, and its reward is
+        `illegal_action_reward`. If the episode has already ended, the state is unchanged and the reward is 0.
 
         Returns:
-            A batch of actions, and one error message per text. The message is empty if the text is an action.
-            Otherwise, the action in the batch is arbitrary. If no text is an action, None is returned instead
-            of the batch.
+            The new state, its observation, the reward, `done` (terminated or truncated) and the info: the new
+            state or, for environments with a kernel, additional information about the step.
         """
-        from phalanx.core.vector import host_rows, parse_each
+        if (kernel := self.kernel()) is not None:
+            return kernel.step(state, action)
+        before: Any = state
+        done, legal = is_done(before), self._is_legal(state, action)
+        after, reward, terminated = self.transition(state, clip_to_bounds(self.action_space, action))
+        after = _with_types_of(before, after, f"{type(self).__name__}.transition")
+        reward = jnp.asarray(reward, jnp.float32)
+        terminated = jnp.asarray(terminated, bool) & legal
+        step_count = before.step_count + 1
+        truncated = ~terminated & (step_count >= self.max_episode_steps)
+        after = jax.tree.map(functools.partial(jnp.where, legal), after, before)
+        after = _with_flags(after, step_count, terminated, truncated)
+        after = jax.tree.map(functools.partial(jnp.where, done), before, after)
+        reward = jnp.where(legal, reward, jnp.float32(self.illegal_action_reward))
+        return after, self.observe(after), jnp.where(done, 0.0, reward), is_done(after), after
 
-        rows = host_rows(self.attach_names(states))
-        found, errors = parse_each(self.parse_action, zip(texts, rows, strict=True))
-        if found is None:
-            return None, errors
-        return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), errors
-
-    def attach_names(self, states: State) -> State:
-        """Attach names, such as task ids, to states.
-
-        Names make states easier to read and are used in rendering.
-
-        If a compiled program takes the environment as an argument, the states that the program returns have
-        no names, because names are not arrays.
-        """
-        return states
-
-    def detach_names(self, states: State) -> State:
-        """Remove names, such as task ids, from states.
-
-        All states with the same shapes then share one compiled program.
-
-        Raises:
-            ValueError: If the states belong to a different environment.
-        """
-        return states
-
-    def expert(self) -> "Expert | None":
-        """Return the expert that behavior cloning imitates in this environment, or None if there is none."""
-        return None
-
-    def refresh_tasks(
-        self: AnyEnvironment, rng: np.random.Generator, seed: int, update: int
-    ) -> AnyEnvironment:
-        """Return a copy of the environment with new tasks, for one training update.
-
-        The arrays of the copy must have the same shapes as before. By default, the tasks do not change and
-        the environment itself is returned.
-
-        Args:
-            rng: Random number generator for this update.
-            seed: Seed of the run.
-            update: Index of the update, counted from 0.
-        """
-        return self
-
+    @final
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
         """Start one episode per key, and return the batches of initial states and observations."""
-        return jax.vmap(self.reset)(keys)
+        kernel = self.kernel()
+        return jax.vmap(self.reset)(keys) if kernel is None else kernel.reset(keys)
 
+    @final
     def batch_step(
         self, states: State, actions: Action
-    ) -> tuple[State, Observation, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
+    ) -> tuple[State, Observation, Float[Array, " batch"], Bool[Array, " batch"], Any]:
         """Step every environment in a batch. Returns the same values as `step`, with a leading batch axis."""
-        return jax.vmap(self.step)(states, actions)
+        kernel = self.kernel()
+        return jax.vmap(self.step)(states, actions) if kernel is None else kernel.step(states, actions)
 
+    @final
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: State, observations: Observation
     ) -> tuple[State, Observation]:
         """Start new episodes where `mask` is True, and keep the given states and observations elsewhere.
-
-        Environments can override this method with a faster version.
 
         Returns:
             The new states and observations of all environments in the batch.
         """
         from phalanx.core.vector import select_rows
 
-        return select_rows(mask, self.batch_reset(keys), (states, observations))
-
-
-def check_info(info: Any) -> None:
-    """Raise ValueError if the info that `step` returned does not have the required flags."""
-    if not isinstance(info, TransitionInfo):
-        raise ValueError(
-            "the info that step returns must have the attributes terminated and truncated, for example as an "
-            f"equinox.Module with these fields, got {type(info).__name__}"
+        if (kernel := self.kernel()) is not None:
+            return kernel.reset_where(mask, keys, states, observations)
+        selected: tuple[State, Observation] = select_rows(
+            mask, self.batch_reset(keys), (states, observations)
         )
+        return selected
 
+    def _is_legal(self, state: State, action: Action) -> Bool[Array, ""]:
+        mask = self.legal_actions(state)
+        in_range = is_in_range(self.action_space, action)
+        if mask is None:
+            return in_range
+        choice = jnp.clip(masked_choice(self.action_space, action), 0, validate_mask(self, mask) - 1)
+        return in_range & jnp.asarray(mask)[choice]
 
-def mask_size(environment: Environment) -> int | None:
-    """Return the length of an environment's mask of legal actions, or None if the environment has no mask."""
-    legal = jax.eval_shape(
-        lambda key: environment.legal_actions(environment.reset(key)[0]),
-        jax.ShapeDtypeStruct((2,), jnp.uint32),
-    )
-    return None if legal is None else legal.shape[-1]
+    def _flatten(self) -> tuple[tuple[Any, ...], "_Settings"]:
+        return tuple(getattr(self, name) for name in _field_names(type(self), "array")), self._settings
 
-
-def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return a dictionary with all array and number fields of `info`, converted to JAX arrays."""
-    if not dataclasses.is_dataclass(info):
-        raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
-    fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    # The `isinstance` check saves time in the step loops of the integrations.
-    return {
-        name: value if isinstance(value, jax.Array) else jnp.asarray(value)
-        for name, value in fields.items()
-        if eqx.is_array_like(value)
-    }
-
-
-class EnvironmentWithArrays(Environment[State, Observation, Action]):
-    """Base class for environments that contain arrays, such as tasks or reward weights.
-
-    Subclasses are frozen dataclasses with `eq=False`. If an instance is an argument of a jitted function, its
-    arrays are traced, so one compiled program serves all environments whose arrays have the same shapes. If
-    an instance is captured in a closure or is a static argument, its arrays are constants, and it is hashed
-    by the content of the arrays.
-    """
-
-    array_fields: ClassVar[tuple[str, ...]]
-    """Names of the fields that are arrays or pytrees of arrays."""
-    name_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields that contain names, such as task ids. These fields are None inside a jitted
-    function that takes the environment as an argument."""
-
-    @classmethod
-    def _register(cls) -> None:
-        jax.tree_util.register_pytree_node_class(cls)
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        """Return the arrays as the children of the pytree node and the settings as its static part.
-
-        The fields in `name_fields` are omitted, so that different names do not cause recompilation.
-        """
-        settings = tuple((name, getattr(self, name)) for name in _setting_names(type(self)))
-        return tuple(getattr(self, name) for name in self.array_fields), settings
-
-    @classmethod
-    def tree_unflatten(
-        cls: type[Traced], settings: tuple[tuple[str, Any], ...], children: tuple[Any, ...]
-    ) -> Traced:
-        """Create an environment from its settings and arrays. The fields in `name_fields` are None."""
-        environment = object.__new__(cls)
-        arrays = zip(cls.array_fields, children, strict=True)
-        for name, value in (*settings, *arrays, *((name, None) for name in cls.name_fields)):
-            object.__setattr__(environment, name, value)
-        return environment
+    @functools.cached_property
+    def _settings(self) -> "_Settings":
+        names = _field_names(type(self), "setting")
+        return _Settings(type(self).__name__, {name: getattr(self, name) for name in names})
 
     @functools.cached_property
     def _identity(self) -> tuple[Any, ...]:
@@ -481,6 +300,11 @@ class EnvironmentWithArrays(Environment[State, Observation, Action]):
     def _hash(self) -> int:
         return hash(self._identity)
 
+    # A generated `__repr__` would replace one that a base class defines.
+    def __repr__(self) -> str:
+        shown = [field.name for field in dataclasses.fields(self) if field.repr]  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -488,15 +312,136 @@ class EnvironmentWithArrays(Environment[State, Observation, Action]):
         if self is other:
             return True
         return (
-            isinstance(other, EnvironmentWithArrays)
+            isinstance(other, Environment)
             and hash(self) == hash(other)
             and self._identity == other._identity
-            and all(getattr(self, name) == getattr(other, name) for name in self.name_fields)
+            and all(getattr(self, name) == getattr(other, name) for name in _field_names(type(self), "host"))
         )
+
+
+class _Settings:
+    """Settings of an environment: the static part of its pytree, with a cached hash."""
+
+    def __init__(self, environment: str, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            try:
+                hash(value)
+            except TypeError:
+                raise TypeError(
+                    f"{environment}.{name} must be hashable, got {type(value).__name__}: use a tuple, or "
+                    "declare it with array_field() if it is an array"
+                ) from None
+        self.values = tuple(values.items())
+        self.hash = hash((environment, self.values))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Settings) and (self is other or self.values == other.values)
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.values)
+
+
+def _unflatten(cls: type[Traced], settings: _Settings, arrays: tuple[Any, ...]) -> Traced:
+    """Create an environment from its settings and arrays. Host fields are None."""
+    environment = object.__new__(cls)
+    vars(environment).update(
+        settings.values,
+        _settings=settings,
+        **dict(zip(_field_names(cls, "array"), arrays, strict=True)),
+        **dict.fromkeys(_field_names(cls, "host")),
+    )
+    return environment
 
 
 # Cached because every call to a jitted function flattens the environment.
 @functools.cache
-def _setting_names(cls: type[Any]) -> tuple[str, ...]:
-    other = {*cls.array_fields, *cls.name_fields}
-    return tuple(field.name for field in dataclasses.fields(cls) if field.name not in other)
+def _field_names(cls: type[Any], kind: str) -> tuple[str, ...]:
+    fields = dataclasses.fields(cls)
+    return tuple(field.name for field in fields if field.metadata.get("kind", "setting") == kind)
+
+
+def is_done(state: Any) -> Any:
+    """Return whether the episode has ended, for one state or a batch of states."""
+    return state.terminated | state.truncated
+
+
+def mask_size(environment: Environment) -> int | None:
+    """Return the length of an environment's mask of legal actions, or None if the environment has no mask."""
+    legal = jax.eval_shape(
+        lambda key: environment.legal_actions(environment.reset(key)[0]),
+        jax.ShapeDtypeStruct((2,), jnp.uint32),
+    )
+    return None if legal is None else legal.shape[-1]
+
+
+def validate_mask(environment: Environment, mask: Any) -> int:
+    """Return the number of choices that the mask of legal actions in one state covers.
+
+    Raises:
+        TypeError: If the mask does not fit the action space.
+    """
+    size = masked_size(environment.action_space)
+    if size is None or mask.shape != (size,) or mask.dtype != np.bool_:
+        wanted = "None, because the action has no choice to mask" if size is None else f"bool[{size}]"
+        raise TypeError(
+            f"{type(environment).__name__}.legal_actions (or action_mask of its observation) must be "
+            f"{wanted}, got {mask.dtype}{list(mask.shape)}"
+        )
+    return size
+
+
+def info_fields(info: Any) -> dict[str, Any]:
+    """Return a dictionary with all array and number fields of `info`, converted to JAX arrays."""
+    if not dataclasses.is_dataclass(info):
+        raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
+    fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
+    # The `isinstance` check saves time in the step loops of the integrations.
+    return {
+        name: value if isinstance(value, jax.Array) else jnp.asarray(value)
+        for name, value in fields.items()
+        if eqx.is_array_like(value)
+    }
+
+
+def _with_flags(state: Any, step_count: Any, terminated: Any, truncated: Any) -> Any:
+    # `initial_state` and `transition` may return new instances without these fields.
+    return dataclasses.replace(state, step_count=step_count, terminated=terminated, truncated=truncated)
+
+
+def without_weak_type(leaf: Any) -> Any:
+    """Return an array with the same dtype that takes precedence over other dtypes in arithmetic.
+
+    A weak type would change after the first step, and compiled programs would be compiled again.
+    """
+    is_weak = getattr(leaf, "weak_type", False)
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if is_weak else leaf
+
+
+def _with_types_of(before: PyTree, after: PyTree, source: str) -> PyTree:
+    """Convert the leaves of a state that have no dtype of their own, such as Python numbers.
+
+    Raises:
+        TypeError: If a leaf has another shape or dtype than before.
+    """
+    old, structure = jax.tree_util.tree_flatten_with_path(before)
+    new, new_structure = jax.tree.flatten(after)
+    if repr(structure) != repr(new_structure):
+        raise TypeError(
+            f"{source} returned another structure than its state: {new_structure}, not {structure}"
+        )
+    converted = []
+    for (path, leaf), value in zip(old, new, strict=True):
+        name = jax.tree_util.keystr(path)
+        if name in (".step_count", ".terminated", ".truncated"):
+            value = leaf  # set by `step`, and possibly left out by `transition`
+        # The type of a Python number is weak: an integer fits a float, but not the other way round.
+        if jnp.shape(value) != jnp.shape(leaf) or jnp.result_type(value, leaf.dtype) != leaf.dtype:
+            raise TypeError(
+                f"{source} changed state{name} from {leaf.dtype}{list(jnp.shape(leaf))} to "
+                f"{jnp.result_type(value)}{list(jnp.shape(value))}: return the same shape and dtype"
+            )
+        converted.append(jnp.asarray(value, leaf.dtype))
+    return jax.tree.unflatten(structure, converted)

@@ -1,9 +1,13 @@
 """Functions that run episodes with a policy network or an agent, and that record episodes for a logger."""
 
+import base64
 import contextlib
 import dataclasses
+import functools
 import math
 import re
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any
@@ -15,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.environment import Environment, Key, Keys, check_info
-from phalanx.core.vector import map_where, select_rows, zeros_like_shapes
+from phalanx.core.environment import Environment, Key, Keys, is_done
+from phalanx.core.vector import batch_metrics, map_where, select_rows, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
@@ -141,7 +145,7 @@ def _run(
 ) -> tuple[PyTree, Float[Array, " batch"], BatchTrajectory]:
     _check_agent(agent_fn, states, agent_state, key)
     layer = AutoReset(environment)
-    batch = environment.is_done(states).shape[0]
+    batch = is_done(states).shape[0]
     start: Any = states
     if auto_reset:
         key, reset_key = jax.random.split(key)
@@ -190,7 +194,7 @@ class EpisodeResults(eqx.Module):
     done: Bool[Array, " batch"]
     """True for episodes that ended within `max_steps` steps."""
     episode_metrics: dict[str, Array]
-    """Result of the environment's `episode_metrics` for the last step of each episode."""
+    """Result of `batch_metrics` for the last state of each episode."""
     final_states: PyTree
     step_states: PyTree | None = None
     """States after each step, with shape `[max_steps, batch, ...]`, or None if they were not recorded. After
@@ -222,15 +226,15 @@ def rollout_episodes(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    already_done = environment.is_done(states)
+    already_done = is_done(states)
 
     def step(carry: tuple[Array, PyTree, EpisodeResults]) -> tuple[Array, PyTree, EpisodeResults]:
         time, observations, results = carry
         step_keys = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, time)
         running = ~results.done
         actions = map_where(lambda args: act(*args), running, (observations, step_keys), idle, _CHUNK_SIZE)
-        states, observations, rewards, done, info = environment.batch_step(results.final_states, actions)
-        metrics = select_rows(running, environment.episode_metrics(info), results.episode_metrics)
+        states, observations, rewards, done, _ = environment.batch_step(results.final_states, actions)
+        metrics = select_rows(running, batch_metrics(environment, states), results.episode_metrics)
         after = EpisodeResults(
             results.returns + jnp.where(running, rewards, 0.0),
             results.lengths + running,
@@ -242,13 +246,11 @@ def rollout_episodes(
 
     # Finished episodes are stepped with an arbitrary action, which has no effect.
     idle = zeros_like_shapes(jax.eval_shape(jax.vmap(act), observations, keys))
-    info = jax.eval_shape(environment.batch_step, states, idle)[4]
-    check_info(info)
     start = EpisodeResults(
         jnp.zeros(already_done.shape, jnp.float32),
         jnp.zeros(already_done.shape, jnp.int32),
         already_done,
-        zeros_like_shapes(jax.eval_shape(environment.episode_metrics, info)),
+        zeros_like_shapes(jax.eval_shape(functools.partial(batch_metrics, environment), states)),
         states,
     )
     carry = (jnp.int32(0), observations, start)
@@ -293,10 +295,11 @@ def record_episodes(
     network: PolicyNetwork,
     key: Key,
     count: int,
-    max_steps: int,
+    max_steps: int | None = None,
     *,
     greedy: bool = False,
     episode_num: int = 0,
+    task_name: Callable[[Environment, Any], str] | None = None,
 ) -> list[dict[str, Any]]:
     """Run new episodes and return them as records for `ExperimentLogger.log_episode_summary`.
 
@@ -305,25 +308,28 @@ def record_episodes(
         network: Policy network.
         key: PRNG key for the episodes and actions.
         count: Number of episodes.
-        max_steps: Maximum number of steps per episode. Longer episodes are cut off.
+        max_steps: Maximum number of steps per episode. Longer episodes are cut off. If None, it is the
+            environment's `max_episode_steps`.
         greedy: Take the mode of the policy's distribution instead of sampling an action.
         episode_num: Number to store as `episode_num` in all records, such as the number of updates so far.
+        task_name: Function that returns the name of a state's task, as in `EnvSpec`. If None, tasks have no
+            names.
 
     Returns:
         One record per episode. Its `step_states` entry contains the state after each step, and `final_state`
-        contains the last of these states. `final_similarity` is present only if the environment's
-        `episode_metrics` contain `similarity_scores`.
+        contains the last of these states. `final_similarity` is present only if the environment's `metrics`
+        contain `similarity`.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
+    max_steps = environment.max_episode_steps if max_steps is None else max_steps
     initial, results = _run_recorded(environment, network, key, count, max_steps, greedy)
     # One transfer instead of one per value in the loop below. Indexing on the host needs no compilation.
     initial, results = jax.device_get((initial, results))
     metrics, none = results.episode_metrics, np.zeros(count)
 
     def state_at(states: PyTree, index: int | tuple[int, int]) -> PyTree:
-        row = jax.tree.map(lambda leaf: jax.device_put(leaf[index], may_alias=False), states)
-        return environment.attach_names(row)
+        return jax.tree.map(lambda leaf: jax.device_put(leaf[index], may_alias=False), states)
 
     records = []
     for row in range(count):
@@ -333,7 +339,7 @@ def record_episodes(
             {
                 "episode_num": episode_num,
                 "environment_id": row,
-                "task_id": environment.task_name(state),
+                "task_id": "" if task_name is None else task_name(environment, state),
                 "total_reward": float(results.returns[row]),
                 "total_steps": length,
                 **({} if similarity is None else {"final_similarity": float(similarity[row])}),
@@ -360,15 +366,14 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
     """Replace the states in the records of `record_episodes` with images.
 
     Args:
-        environment: Environment that renders the states as `svg` or `ansi`. If it supports neither mode,
-            the states are removed.
+        environment: Environment that renders the states. If it has no `render_modes`, the states are removed.
         episodes: The records. States that have a `_repr_svg_` or `_repr_html_` method are not changed.
     """
-    modes = [mode for mode in ("svg", "ansi") if mode in environment.render_modes]
+    convert: dict[str, Callable[[Any], str]] = {"svg": str, "ansi": _text_svg, "rgb_array": _pixels_svg}
+    modes = [mode for mode in convert if mode in environment.render_modes]
 
     def draw(state: PyTree) -> StateSVG:
-        image = environment.render(state, modes[0])
-        return StateSVG(image if modes[0] == "svg" else _text_svg(image))
+        return StateSVG(convert[modes[0]](environment.render(state, modes[0])))
 
     records = []
     for episode in episodes:
@@ -383,7 +388,7 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
     return records
 
 
-_ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def _text_svg(text: str) -> str:
@@ -392,13 +397,30 @@ def _text_svg(text: str) -> str:
 
     size = 14
     # SVG viewers collapse consecutive spaces.
-    lines = _ANSI_ESCAPE.sub("", text).replace(" ", "\u00a0").split("\n")
+    lines = ANSI_ESCAPE.sub("", text).replace(" ", "\u00a0").split("\n")
     parts = [
         svg.text_line(line, size, 0, size * (1 + 1.3 * row), mono=True) for row, line in enumerate(lines)
     ]
     width = max(svg.text_width(line, size, mono=True) for line in lines)
     block = svg.SvgBlock(width, size * 1.3 * len(lines), tuple(parts))
     return str(svg.to_drawing(block, "State").as_svg())
+
+
+def _pixels_svg(pixels: np.ndarray) -> str:
+    """Embed an image of uint8 pixels in an SVG, as a PNG."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))
+    header = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+    scale = max(1, 240 // max(height, width))
+    size = f'width="{scale * width}" height="{scale * height}"'
+    url = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    image = f'<image href="{url}" {size} style="image-rendering: pixelated"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{image}</svg>'
 
 
 @eqx.filter_jit

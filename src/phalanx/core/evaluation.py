@@ -1,8 +1,9 @@
 """Settings for evaluations, protocols for their results, and `evaluate_episodes` for policy networks."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -35,16 +36,9 @@ class EpisodeEvaluationConfig(EvaluationConfig):
     """Settings for evaluations that run episodes."""
 
     num_episodes: int = Field(default=20, ge=0)
-    """Number of evaluation episodes. In text environments, this is the number per task. 0 disables
-    these evaluations."""
-
-
-class EpisodeEvalCommandConfig(EpisodeEvaluationConfig):
-    """Settings for `phalanx eval` with the default evaluation."""
-
+    """Number of evaluation episodes. 0 disables these evaluations."""
     seed: int = Field(default=0, ge=0)
-    """Seed for the initial states of the episodes. With 0, these states are the same as in evaluations during
-    training."""
+    """Seed for the initial states of the episodes. Results with different seeds are independent."""
 
 
 @runtime_checkable
@@ -116,19 +110,42 @@ class DictEvaluationResult:
         return (f"{self.record['split']}, {self.record['mode']}: {text}",)
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationEpisodes:
+    """The episodes that an evaluation runs with greedy actions, as the arguments that start them."""
+
+    environment: "Environment"
+    reset: Callable[[Any, Any], tuple[Any, Any]]
+    """Function `reset(environment, starts)` that returns a batch of initial states and observations."""
+    starts: Any
+    """Pytree of arrays with one row per episode."""
+    groups: Sequence[str] = ()
+    """Name of the group of each episode, or nothing if there are no groups."""
+
+
+def sampled_episodes(environment: "Environment", settings: EpisodeEvaluationConfig) -> EvaluationEpisodes:
+    """Return the episodes that `evaluate_episodes` runs."""
+    keys = jax.random.split(_evaluation_key(settings), settings.num_episodes)
+    return EvaluationEpisodes(environment, type(environment).batch_reset, keys)
+
+
+def _evaluation_key(settings: EpisodeEvaluationConfig) -> Any:
+    key = jax.random.key(_SEED)
+    return jax.random.fold_in(key, settings.seed) if settings.seed else key
+
+
 def evaluate_episodes(
-    environment: "Environment", network: Any, settings: EvaluationConfig
+    environment: "Environment", network: Any, settings: EpisodeEvaluationConfig, split: str = "train"
 ) -> list[EvaluationResult]:
     """Evaluate a policy network with greedy actions, on a fixed set of episodes.
 
-    The initial states depend only on the environment and the settings, so they are the same in all runs. They
-    may also occur in training, so the `split` of the result is `train`.
+    The initial states depend only on the environment and the settings, so they are the same in all runs.
 
     Args:
         environment: The environment.
         network: The `PolicyNetwork`.
-        settings: An `EpisodeEvaluationConfig` or `EpisodeEvalCommandConfig`. If `num_episodes` is 0, nothing
-            is evaluated.
+        settings: Number of episodes and seed. If the number is 0, nothing is evaluated.
+        split: Name of the split in the result. `train` means that the episodes may also occur in training.
 
     Returns:
         A list with one result: the mean return, the mean length and, if the environment reports success, the
@@ -136,20 +153,17 @@ def evaluate_episodes(
     """
     from phalanx.core.episodes import rollout_episodes
 
-    num_episodes = getattr(settings, "num_episodes", 0)
+    num_episodes = settings.num_episodes
     if not num_episodes:
         return []
-    key, seed = jax.random.key(_SEED), getattr(settings, "seed", 0)
-    if seed:
-        key = jax.random.fold_in(key, seed)
-    states, observations = _reset(environment, jax.random.split(key, num_episodes))
+    states, observations = _reset(environment, _evaluation_key(settings), num_episodes)
     act = eqx.Partial(select_action, network)
     results = rollout_episodes(environment, act, states, observations, None, environment.max_episode_steps)
     metrics = {"episode_return": results.returns, "episode_length": results.lengths}
     if "success_mask" in results.episode_metrics:
         metrics["success_rate"] = results.episode_metrics["success_mask"]
     means = {name: float(np.mean(values)) for name, values in jax.device_get(metrics).items()}
-    record = {"split": "train", "mode": "greedy", "num_episodes": num_episodes, **means}
+    record: dict[str, Any] = {"split": split, "mode": "greedy", "num_episodes": num_episodes, **means}
     line = f"mean return {means['episode_return']:.4g}, mean length {means['episode_length']:.4g}"
     rate, error = means.get("success_rate"), ""
     if rate is not None:
@@ -159,9 +173,9 @@ def evaluate_episodes(
         line = f"{100 * rate:.1f}{error}% of {format_count(num_episodes, 'episode')} solved, {line}"
     else:
         line = f"{format_count(num_episodes, 'episode')}, {line}"
-    return [DictEvaluationResult(record, (f"train, greedy: {line}",))]
+    return [DictEvaluationResult(record, (f"{split}, greedy: {line}",))]
 
 
-@eqx.filter_jit
-def _reset(environment: "Environment", keys: Any) -> Any:
-    return environment.batch_reset(keys)
+@functools.partial(jax.jit, static_argnums=2)
+def _reset(environment: "Environment", key: Any, num_episodes: int) -> Any:
+    return environment.batch_reset(jax.random.split(key, num_episodes))

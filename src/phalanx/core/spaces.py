@@ -2,13 +2,14 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 
 class Space(abc.ABC):
@@ -60,10 +61,11 @@ class Box(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Composite(Space):
-    """Space of instances of a class, such as a dataclass, in which each field has its own space.
+    """Space of dictionaries or of instances of a class, such as a dataclass, in which each field has its own
+    space.
 
     Args:
-        constructor: The class, which is called with the fields as keyword arguments.
+        constructor: `dict` or the class, which is called with the fields as keyword arguments.
         fields: Name and space of each field, in order.
     """
 
@@ -85,6 +87,11 @@ class Composite(Space):
         return find_mismatch(self, value, "value") is None
 
 
+def get_field(value: PyTree, name: str) -> Any:
+    """Return a field of a value of a `Composite`, which is a dictionary or has attributes."""
+    return value[name] if isinstance(value, Mapping) else getattr(value, name)
+
+
 def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
     """Explain why a single, unbatched value is not a member of a space. Return None if it is a member.
 
@@ -99,8 +106,11 @@ def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
     if isinstance(space, Composite):
         if not isinstance(value, space.constructor):
             return f"{name} must be of type {space.constructor.__name__}, got {type(value).__name__}"
+        names = {field for field, _ in space.fields}
+        if isinstance(value, Mapping) and set(value) != names:
+            return f"{name} must have the keys {', '.join(sorted(names))}, got {', '.join(sorted(value))}"
         fields = (
-            find_mismatch(inner, getattr(value, field), f"{name}.{field}") for field, inner in space.fields
+            find_mismatch(inner, get_field(value, field), f"{name}.{field}") for field, inner in space.fields
         )
         return next((reason for reason in fields if reason is not None), None)
     array = np.asarray(value)
@@ -141,7 +151,7 @@ def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTr
         value: Single or batched value.
     """
     if isinstance(space, Composite):
-        return {name: convert_value(function, field, getattr(value, name)) for name, field in space.fields}
+        return {name: convert_value(function, field, get_field(value, name)) for name, field in space.fields}
     return function(space, value)
 
 
@@ -160,7 +170,7 @@ def masked_choice(space: Space, action: PyTree) -> Any:
 
     This is the action itself or, in a `Composite` space, its first field.
     """
-    return getattr(action, space.fields[0][0]) if isinstance(space, Composite) else action
+    return get_field(action, space.fields[0][0]) if isinstance(space, Composite) else action
 
 
 def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
@@ -168,7 +178,42 @@ def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
     if not isinstance(space, Composite):
         return choice
     (first, _), *others = space.fields
-    return space.constructor(**{first: choice}, **{name: getattr(action, name) for name, _ in others})
+    return space.constructor(**{first: choice}, **{name: get_field(action, name) for name, _ in others})
+
+
+def sample_legal(space: Space, key: Any, mask: Bool[Array, " choices"] | None) -> PyTree:
+    """Sample an action uniformly at random, among the choices for which `mask` is True if there is a mask."""
+    if mask is None:
+        return space.sample(key)
+    key, choice_key = jax.random.split(key)
+    log_probs = jnp.where(mask, 0.0, -jnp.inf)
+    choice = jax.random.categorical(choice_key, log_probs).astype(jnp.int32)
+    return replace_choice(space, space.sample(key), choice)
+
+
+def is_in_range(space: Space, action: PyTree) -> Bool[Array, ""]:
+    """Return whether the `Discrete` parts of an action are in range. The action may be traced."""
+    match space:
+        case Composite(fields=fields):
+            inside = (is_in_range(inner, get_field(action, name)) for name, inner in fields)
+            return functools.reduce(jnp.logical_and, inside, jnp.bool_(True))
+        case Discrete(n=n):
+            return (jnp.asarray(action) >= 0) & (jnp.asarray(action) < n)
+        case _:
+            return jnp.bool_(True)
+
+
+def clip_to_bounds(space: Space, action: PyTree) -> PyTree:
+    """Clip the parts of an action that belong to a `Box` of floats to its bounds."""
+    match space:
+        case Composite(constructor=constructor, fields=fields):
+            return constructor(
+                **{name: clip_to_bounds(inner, get_field(action, name)) for name, inner in fields}
+            )
+        case Box(low=low, high=high, dtype=dtype) if np.issubdtype(dtype, np.inexact):
+            return jnp.clip(jnp.asarray(action, dtype), low, high)
+        case _:
+            return action
 
 
 def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> None:
@@ -185,7 +230,7 @@ def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> N
     match space:
         case Composite(constructor=constructor, fields=fields):
             for field, inner in fields if isinstance(value, constructor) else ():
-                check_integer_dtypes(inner, getattr(value, field), f"{name}.{field}")
+                check_integer_dtypes(inner, get_field(value, field), f"{name}.{field}")
         case Box(dtype=dtype) if np.issubdtype(dtype, np.inexact):
             pass
         case _:

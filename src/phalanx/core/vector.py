@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.core.backends import keep_batch_sharding
-from phalanx.core.environment import Environment, Keys, TransitionInfo, check_info
+from phalanx.core.environment import Environment, Keys
 
 _CHUNK_SIZE = 16
 """Default number of rows that `map_where` computes at a time. It is small, because in a typical step only
@@ -36,13 +36,12 @@ def batch_reset(keys: Keys, environment: Environment) -> tuple[PyTree, PyTree]:
     """
     if has_tracers(environment, keys):
         return environment.batch_reset(keys)
-    states, observations = _reset(environment, keys)
-    return environment.attach_names(states), observations
+    return _reset(environment, keys)
 
 
 def batch_step(
     states: PyTree, actions: PyTree, environment: Environment, *, donate: bool = False
-) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
+) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], Any]:
     """Step every environment in a batch.
 
     Args:
@@ -56,9 +55,7 @@ def batch_step(
     """
     if has_tracers(environment, states, actions):
         return environment.batch_step(states, actions)
-    step = _donating_step if donate else _step
-    after, *rest = step(environment, environment.detach_names(states), actions)
-    return environment.attach_names(after), *rest
+    return (_donating_step if donate else _step)(environment, states, actions)
 
 
 def has_tracers(*trees: PyTree) -> bool:
@@ -78,6 +75,16 @@ def _transition(environment: Environment, states: PyTree, actions: PyTree) -> tu
 
 _step = jax.jit(_transition)
 _donating_step = jax.jit(_transition, donate_argnums=1)
+
+
+def batch_metrics(environment: Environment, states: PyTree) -> dict[str, Array]:
+    """Return the metrics of a batch of episodes, given their last states.
+
+    The metrics `success` and `similarity` get the names that `ExperimentLogger.log_batch_step` expects.
+    """
+    names = {"success": "success_mask", "similarity": "similarity_scores"}
+    metrics = jax.vmap(environment.metrics)(states)
+    return {names.get(name, name): jnp.asarray(values) for name, values in metrics.items()}
 
 
 class VectorEnvState(eqx.Module):
@@ -127,7 +134,7 @@ def step_where(
     mask: Bool[Array, " batch"] | None,
     state: VectorEnvState,
     actions: PyTree,
-) -> tuple[VectorEnvState, Float[Array, " batch"], TransitionInfo]:
+) -> tuple[VectorEnvState, Float[Array, " batch"], Any]:
     """Step the environments for which `mask` is True, or all environments if `mask` is None.
 
     Returns:
@@ -136,8 +143,7 @@ def step_where(
     """
     states, observations, rewards, _, info = environment.batch_step(state.states, actions)
     legal = jax.vmap(environment.legal_actions)(states)
-    check_info(info)
-    after = VectorEnvState(states, observations, legal, info.terminated, info.truncated)
+    after = VectorEnvState(states, observations, legal, states.terminated, states.truncated)
     if mask is None:
         return after, rewards, info
     return select_rows(mask, after, state), jnp.where(mask, rewards, 0), info
@@ -269,32 +275,42 @@ def _map_selected_rows_in_shards(
     """
     leaves, structure = jax.tree.flatten((rows, defaults))
     shared_leaves, shared_structure = jax.tree.flatten(shared)
-    key_types = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in leaves]
+    key_types = list(map(key_type_of, leaves))
 
     def kernel(*args: Array) -> tuple[Array, ...]:
         shared_args = jax.tree.unflatten(shared_structure, args[: len(shared_leaves)])
         mask, *data = args[len(shared_leaves) :]
-        wrapped = [_wrap_key(leaf, key_type) for leaf, key_type in zip(data, key_types, strict=True)]
+        wrapped = [with_key_type(leaf, key_type) for leaf, key_type in zip(data, key_types, strict=True)]
         own = jax.tree.unflatten(structure, wrapped)
         results = _map_selected_rows(lambda row: function(row, *shared_args), chunk_size, mask, *own)
-        return tuple(map(_key_data, jax.tree.leaves(results)))
+        return tuple(map(without_key_type, jax.tree.leaves(results)))
 
-    results = keep_batch_sharding(kernel, tuple(shared_leaves), (mask, *map(_key_data, leaves)))
+    results = keep_batch_sharding(kernel, tuple(shared_leaves), (mask, *map(without_key_type, leaves)))
     result_types = key_types[len(key_types) - len(results) :]
-    keys = [_wrap_key(leaf, key_type) for leaf, key_type in zip(results, result_types, strict=True)]
+    keys = [with_key_type(leaf, key_type) for leaf, key_type in zip(results, result_types, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(defaults), keys)
 
 
 def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _key_data(leaf: Any) -> Array:
+def without_key_type(leaf: Any) -> Any:
+    """Convert an array of PRNG keys to integers. Return other arrays unchanged.
+
+    NumPy has no type for keys, and checkpoints and partitioned calls take only plain arrays.
+    """
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _wrap_key(leaf: Array, key_type: Any) -> Any:
+def with_key_type(leaf: Any, key_type: Any) -> Any:
+    """Convert integers to PRNG keys of a type. Inverse of `without_key_type`."""
     return leaf if key_type is None else jax.random.wrap_key_data(leaf, impl=key_type)
+
+
+def key_type_of(leaf: Any) -> Any:
+    """Return the type of an array of PRNG keys. None for other arrays."""
+    return jax.random.key_impl(leaf) if _is_key(leaf) else None
 
 
 def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[Any]:

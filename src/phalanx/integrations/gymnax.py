@@ -18,7 +18,7 @@ with require_extra(__name__, "jax", "jax", "equinox"):
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.environment import Environment, Key, Keys, TransitionInfo, info_fields
+from phalanx.core.environment import Environment, Key, Keys, info_fields, is_done
 from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 from phalanx.core.vector import broadcast_unbatched
 
@@ -116,7 +116,9 @@ class GymnaxEnv:
         """Take a step without auto-reset. A state whose episode has ended stays unchanged."""
         check_integer_dtypes(self.environment.action_space, action)
         state, observation, reward, done, info = self.environment.step(state, action)
-        return self._result(state, observation, reward, done, info, observation, self.action_mask(state))
+        flags = state.terminated, state.truncated
+        mask = self.action_mask(state)
+        return self._result(state, observation, reward, done, flags, info, observation, mask)
 
     def get_obs(self, state: PyTree, params: EnvParams | None = None, key: Key | None = None) -> PyTree:
         """Return the observation of a state."""
@@ -124,15 +126,16 @@ class GymnaxEnv:
 
     def is_terminal(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, "*batch"]:
         """Return whether the episode has ended, by termination or truncation."""
-        return self.environment.is_done(state)
+        ended: Array = is_done(state)
+        return ended
 
     def is_terminated(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, ""]:
         """Return whether the episode has terminated."""
-        return self.environment.is_done(state) & self._last_info(state).terminated
+        return state.terminated
 
     def is_truncated(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, ""]:
         """Return whether the episode was truncated."""
-        return self.environment.is_done(state) & self._last_info(state).truncated
+        return state.truncated
 
     def discount(self, state: PyTree, params: EnvParams | None = None) -> Float[Array, ""]:
         """Return 0 if the episode has terminated, otherwise 1."""
@@ -142,24 +145,16 @@ class GymnaxEnv:
         """Return the mask of legal actions, or None if all actions are always legal."""
         return self.environment.legal_actions(state)
 
-    def _last_info(self, state: PyTree) -> TransitionInfo:
-        """Return an info with the `terminated` and `truncated` flags of a state whose episode has ended.
-
-        A step from such a state does not change the state, and the info of this step repeats the flags of the
-        episode's last step.
-        """
-        action = self.environment.action_space.sample(jax.random.PRNGKey(0))
-        return self.environment.step(state, action)[4]
-
     def _step_batch(self, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, ...]:
         states, final, rewards, dones, info = self.environment.batch_step(states, actions)
+        flags = states.terminated, states.truncated
         states, observations = jax.lax.cond(
             jnp.any(dones),
             lambda: self.environment.batch_reset_where(dones, keys, states, final),
             lambda: (states, final),
         )
         masks = jax.vmap(self.environment.legal_actions)(states)
-        return self._result(states, observations, rewards, dones, info, final, masks)
+        return self._result(states, observations, rewards, dones, flags, info, final, masks)
 
     def _result(
         self,
@@ -167,18 +162,23 @@ class GymnaxEnv:
         observation: PyTree,
         reward: Array,
         done: Array,
-        step_info: TransitionInfo,
+        flags: tuple[Array, Array],
+        step_info: Any,
         final_observation: PyTree,
         mask: Bool[Array, "*batch actions"] | None,
     ) -> tuple[Any, ...]:
-        """Return the tuple that `step` returns, given the results of the environment's step."""
+        """Return the tuple that `step` returns, given the results of the environment's step.
+
+        `flags` says whether the episode has terminated and whether it was truncated.
+        """
         info = info_fields(step_info)
-        info["discount"] = jnp.where(info["terminated"], jnp.float32(0), jnp.float32(1))
+        info["terminated"], info["truncated"] = flags
+        info["discount"] = jnp.where(flags[0], jnp.float32(0), jnp.float32(1))
         info["final_observation"] = final_observation
         if mask is not None:
             info[MASK] = mask
-        flags = (done,) if self.step_values == 5 else (info["terminated"], info["truncated"])
-        return observation, state, reward, *flags, info
+        ended = (done,) if self.step_values == 5 else flags
+        return observation, state, reward, *ended, info
 
 
 def _shape_space(value: Any) -> Space | None:
@@ -212,8 +212,9 @@ def _autoreset_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
     @jax.custom_batching.custom_vmap
     def step(key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
         state, final, reward, done, info = env.environment.step(state, action)
+        flags = state.terminated, state.truncated
         observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (final, state))
-        return env._result(state, observation, reward, done, info, final, env.action_mask(state))
+        return env._result(state, observation, reward, done, flags, info, final, env.action_mask(state))
 
     @step.def_vmap
     def _(axis_size: int, batched: Any, *args: Any) -> tuple[Any, Any]:

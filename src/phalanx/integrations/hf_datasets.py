@@ -9,9 +9,9 @@ from jaxtyping import Int64
 from phalanx.data.collation import SampleLike, collate
 from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
-from phalanx.data.plans.epoch import counts_to_offsets
 from phalanx.data.tokenizers import Tokenizer
 from phalanx.extras import require_extra
+from phalanx.ragged import counts_to_offsets
 
 with require_extra(__name__, "data", "datasets", "pyarrow"):
     import datasets

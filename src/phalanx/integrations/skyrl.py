@@ -5,7 +5,7 @@ from typing import Any
 
 from phalanx.extras import require_extra
 from phalanx.text.env import TextInfo, validate_seed
-from phalanx.text.env_spec import TextFactory, text_env_factory
+from phalanx.text.names import TextFactory, text_env_factory
 
 with require_extra(__name__, "skyrl", "skyrl_gym"):
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -87,7 +87,7 @@ def skyrl_rows(
     """Create one dataset row per seed, with `prompt`, `env_class` and the keys that `SkyRLEnvironment` reads.
 
     Args:
-        environment: Spec of a text environment, such as `sudoku`.
+        environment: Name of a text environment, such as `sudoku`.
         seeds: Seeds of the episodes.
         env_class: Name under which the environment is registered with `register`.
         **settings: Additional arguments to `text_env_factory`.

@@ -96,12 +96,12 @@ class PhalanxToStoa(StoaEnvironment):
     ) -> tuple[AdapterStateWithKey, TimeStep]:
         """Take a step. Returns the new state and the time step. `env_params` is not used."""
         env_action = convert_action(self.environment.action_space, action)
-        new, observation, reward, _, info = self.environment.step(state.base_env_state, env_action)
-        ended = jnp.where(info.terminated, StepType.TERMINATED, StepType.TRUNCATED)
+        new, observation, reward, done, info = self.environment.step(state.base_env_state, env_action)
+        ended = jnp.where(new.terminated, StepType.TERMINATED, StepType.TRUNCATED)
         timestep = TimeStep(
-            step_type=jnp.where(info.terminated | info.truncated, ended, StepType.MID),
+            step_type=jnp.where(done, ended, StepType.MID),
             reward=jnp.asarray(reward, jnp.float32),
-            discount=jnp.where(info.terminated, jnp.float32(0), jnp.float32(1)),
+            discount=jnp.where(new.terminated, jnp.float32(0), jnp.float32(1)),
             observation=self._observation(new, observation),
             extras=self._extras(new, info_fields(info)),
         )

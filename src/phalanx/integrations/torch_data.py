@@ -147,7 +147,7 @@ class PlanDataset(IterableDataset):
         """Return this rank's batches in an epoch."""
         if epoch not in self._sharded:
             plan, earlier = self._batch_plan, self._earlier.get(epoch, ())
-            sharded = plan.shard_epoch_for_rank(plan.get_epoch(epoch), self.rank, self.shard, earlier)
+            sharded = plan.epoch_for_rank(plan.get_epoch(epoch), self.rank, self.shard, earlier)
             self._sharded[epoch] = sharded
         return self._sharded[epoch]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.extras import require_extra
 from phalanx.puzzles.env import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.text.env import PromptFormat, TextEnvironment
-from phalanx.text.env_spec import TextFactory, text_env_factory
+from phalanx.text.names import TextFactory, text_env_factory
 from phalanx.text.splits import Split
 
 if TYPE_CHECKING:

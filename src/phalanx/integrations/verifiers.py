@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from phalanx.extras import require_extra
 from phalanx.text.env import MAX_SEED, TextVectorEnvironment
-from phalanx.text.env_spec import TextFactory, parse_env_spec, text_env_factory
+from phalanx.text.names import TextFactory, parse_env_name, text_env_factory
 from phalanx.text.splits import Split
 
 with require_extra(__name__, "verifiers", "verifiers", "openai"):
@@ -27,7 +27,7 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     """Settings for a taskset, which determine its episodes."""
 
     environment: str = "sudoku"
-    """Spec of a text environment, such as `sudoku` or `arc-v2`."""
+    """Name of a text environment, such as `sudoku` or `arc-v2`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Additional arguments to `text_env_factory`, such as `difficulty` and `turns` for puzzles."""
     split: Split | None = None
@@ -42,7 +42,7 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     @field_validator("environment")
     @classmethod
     def _check_environment(cls, environment: str) -> str:
-        if len(parts := parse_env_spec(environment)) > 1:
+        if len(parts := parse_env_name(environment)) > 1:
             raise ValueError(f"a taskset serves one kind of environment, got {len(parts)}: {environment}")
         return environment
 

@@ -4,12 +4,12 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
-from pydantic import Field, create_model
+from pydantic import Field
 
-from phalanx.config import Config
+from phalanx.config import Config, Section
 from phalanx.core.evaluation import DictEvaluationResult
 from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import LMTokenizer
@@ -19,7 +19,7 @@ from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.lm.transcript import episode_record
 from phalanx.statistics import mean_pass_at_k
 from phalanx.text.env import PromptFormat, TaskSeed, TextVectorEnvironment
-from phalanx.text.env_spec import TextEnvConfig, env_config_class, make_text_vector_env
+from phalanx.text.names import TextEnvConfig, make_text_vector_env
 from phalanx.text.splits import Split
 
 _BATCH_SIZE = 64
@@ -27,16 +27,6 @@ _BATCH_SIZE = 64
 
 class TextEvalConfig(Config):
     """Settings for evaluating language models with `phalanx eval`."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "tasks": "env.id",
-        "puzzles": "episodes_per_task",
-        "num_episodes": "episodes_per_task",
-        "num_samples": "num_sampled_attempts",
-        "seed": "sampling_seed",
-        "sampling": "pass_at_k_sampling",
-        "max_new_tokens": "max_completion_length",
-    }
 
     env: TextEnvConfig = TextEnvConfig()
     """Environment to evaluate in. By default, `phalanx eval` uses the environment that the model was trained
@@ -59,27 +49,10 @@ class TextEvalConfig(Config):
     """Generate only legal actions. Has an effect only in environments that list the legal actions, such as
     multi-turn puzzles."""
 
-
-def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
-    """Return a subclass of `TextEvalConfig` for evaluation in a given environment.
-
-    The default of its `env` field is the config of this environment, and the type of the field is the class
-    of this config, so that `phalanx eval` accepts all settings of the environment.
-
-    Args:
-        env: Spec of the text environment to evaluate in, such as `sudoku:easy`. None means `trained_env`.
-        trained_env: Environment that the model was trained in. None if it was not trained in an environment.
-    """
-    default = (trained_env or TextEnvConfig()) if env is None else env_config_class(env)(id=env)
-    return create_model(
-        "TextEvalConfig",
-        __base__=TextEvalConfig,
-        __module__=__name__,
-        env=(
-            type(default),
-            Field(default=default, description=TextEvalConfig.model_fields["env"].description),
-        ),
-    )
+    @classmethod
+    def section_types(cls, values: Mapping[str, Any]) -> dict[str, Section]:
+        env = values.get("env")
+        return {"env": TextEnvConfig.fields_for(str(env.get("id", "")) if isinstance(env, Mapping) else "")}
 
 
 @dataclasses.dataclass(frozen=True)

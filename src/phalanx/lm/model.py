@@ -6,8 +6,7 @@ to earlier tokens of its own segment.
 """
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -30,14 +29,6 @@ is longer."""
 
 class LanguageModelConfig(Config):
     """Architecture of a language model."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "d_model",
-        "depth": "num_layers",
-        "hidden": "d_ff",
-        "rotary_base": "rope_theta",
-        "compute": "dtype",
-    }
 
     vocab_size: int = Field(default=258, ge=2)
     """Number of token ids. The default fits the `bytes` tokenizer, which has 256 bytes, a padding token and

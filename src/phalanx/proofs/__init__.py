@@ -12,7 +12,6 @@ from phalanx.proofs.config import (
     ProofRewardConfig as ProofRewardConfig,
     QueryConfig as QueryConfig,
 )
-from phalanx.proofs.depth_curriculum import DepthCurriculumEnvironment as DepthCurriculumEnvironment
 from phalanx.proofs.env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
 from phalanx.proofs.evaluation import (
     ProverEvaluationResult as ProverEvaluationResult,
@@ -64,5 +63,5 @@ from phalanx.proofs.state import (
     ProofState as ProofState,
     SearchNode as SearchNode,
 )
-from phalanx.proofs.text import episode_goals as episode_goals
+from phalanx.proofs.text import ProofText as ProofText, episode_goals as episode_goals
 from phalanx.proofs.vocabulary import ProofVocabulary as ProofVocabulary

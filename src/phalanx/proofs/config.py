@@ -1,6 +1,6 @@
 """Settings for the proof environment."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -18,8 +18,6 @@ MAX_SKIPPED_STATES = 20
 
 class ProofRewardConfig(Config):
     """Settings for the final reward of an episode and for the immediate penalty for invalid actions."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
     type: int = Field(default=4, ge=0, le=5)
     """Type of the final reward, from 0 to 5. See `ProofRewardConfig.payoffs` for the rewards of each type."""
@@ -106,18 +104,9 @@ class FamilyTreeConfig(Config):
 class DepthCurriculumStage(Config):
     """A stage of a depth curriculum. Its depth settings replace those of `ProofConfig.queries`."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "from_step": "start_step_per_env",
-        "from_env_step": "start_step_per_env",
-    }
-    removed_settings: ClassVar[dict[str, str]] = {
-        "update": "was replaced by start_step_per_env, the steps of each environment: update * num_steps"
-    }
-
-    start_step_per_env: int = Field(ge=0)
-    """Number of steps after which the stage begins, counted separately in each environment of the batch.
-    Training takes `num_steps` steps in each environment per update, so the stage begins with update
-    `start_step_per_env / num_steps`."""
+    start_update: int = Field(ge=0)
+    """Number of updates after which the stage begins. Episodes that start in a later update sample their
+    queries from this stage."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof or with an unknown depth has depth -1. None
     means no limit."""
@@ -130,13 +119,11 @@ class DepthCurriculumStage(Config):
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return a copy of `queries` with the depth settings of this stage."""
-        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"start_step_per_env"})})
+        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"start_update"})})
 
 
 class ProofEvaluationConfig(EvaluationConfig):
     """Settings for evaluations during training."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {"num_queries": "max_positives"}
 
     split: Split = "valid"
     """Split whose queries are evaluated. Queries of all depths are included."""
@@ -147,20 +134,6 @@ class ProofEvaluationConfig(EvaluationConfig):
 
 class ProofConfig(Config):
     """Settings for a proof environment and its knowledge base. Hashable and static under `jit`."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "padding_atoms": "max_goals",
-        "padding_states": "max_actions",
-        "max_depth": "max_episode_steps",
-        "memory_pruning": "prune_visited",
-        "kge_closes_query": "allow_kge_on_query",
-        "engine": "backend",
-        "depth_limit": "compute_depths_up_to",
-        "max_computed_depth": "compute_depths_up_to",
-        "max_exact_proof_depth": "compute_depths_up_to",
-        "depth_seconds": "depth_computation_seconds",
-        "max_depth_seconds": "depth_computation_seconds",
-    }
 
     dataset: str = GENERATED
     """Knowledge base to load: a folder, a file of triples, the name of a downloaded dataset, or `generated`
@@ -220,9 +193,9 @@ class ProofConfig(Config):
     def _check_data(self) -> "ProofConfig":
         if self.dataset != GENERATED and self.generated != FamilyTreeConfig():
             raise ValueError(f"generated has no effect because dataset is {self.dataset!r}: remove it")
-        steps = [stage.start_step_per_env for stage in self.curriculum]
-        if steps != sorted(set(steps)):
-            raise ValueError(f"curriculum stages must have increasing start_step_per_env, got {steps}")
+        updates = [stage.start_update for stage in self.curriculum]
+        if updates != sorted(set(updates)):
+            raise ValueError(f"curriculum stages must have increasing start_update, got {updates}")
         return self
 
     @property

@@ -132,15 +132,15 @@ class KGEAction(Fingerprinted):
         is_kge = is_kge_action(program, goals)
         offset = jnp.array([program.kge_offset, 0, 0], jnp.int32)
         remaining = jnp.where(is_kge[..., None, None], remove_first_goal(program, goals), goals)
-        return remaining, self.log_probability(is_kge, goals[..., 0, :] - offset)
+        return remaining, self.log_prob(is_kge, goals[..., 0, :] - offset)
 
-    def log_probability(
+    def log_prob(
         self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch atom"]
     ) -> Float32[Array, "*batch"]:
         """Return the log-probability of ground goals where `where` is True, and 0 elsewhere."""
         # Indices in proof states are the embedding's ids plus one.
         triples = jnp.where(where[..., None], goal - 1, 0)
-        found: Any = self.kge.log_probability(triples.reshape(-1, 3))
+        found: Any = self.kge.log_prob(triples.reshape(-1, 3))
         return jnp.where(where, found.reshape(where.shape), 0.0).astype(jnp.float32)
 
 

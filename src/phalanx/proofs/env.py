@@ -3,30 +3,26 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
-from phalanx.config import Config
+from phalanx.config import load_config
 from phalanx.core.backends import resolve_backend
-from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.environment import Environment, Key, array_field, host_field
 from phalanx.core.spaces import Box, Composite, Discrete, Space
-from phalanx.core.vector import host_rows, map_where, parse_each, select_rows
+from phalanx.core.vector import map_where, select_rows
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
 from phalanx.kg.proof_depths import NO_PROOF, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
-from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
+from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, QueryConfig
 from phalanx.proofs.embedding_action import KGEAction
-from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
-from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import (
     NUM_RANDOM_BITS,
@@ -46,10 +42,6 @@ from phalanx.proofs.state import (
     observe,
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
-from phalanx.registry import config_from
-
-if TYPE_CHECKING:
-    from phalanx.proofs.expert import ShortestProofExpert
 
 
 class ProofInfo(eqx.Module):
@@ -86,7 +78,6 @@ class ProofInfo(eqx.Module):
 StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[Array, "*batch"], ProofInfo]
 
 
-@dataclasses.dataclass(frozen=True)
 class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Proof search over a knowledge graph.
 
@@ -106,15 +97,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
       choosing it removes the goal without proving it. The goal's probability under the embedding affects
       the reward; see `ProofConfig.kge_reward`.
 
-    Use `ProofEnvironment.from_config` to create an environment from settings,
+    Use `phalanx.make("proofs")` to create an environment from settings,
     `ProofEnvironment.from_knowledge_base` to create it from a knowledge base, and `ProofEnvironment.create`
     to create it from arrays.
     """
-
-    config_type: ClassVar[type[Config]] = ProofConfig
-    network_config: ClassVar[type[Config]] = ProofNetworkConfig
-    evaluation_config: ClassVar[type[EvaluationConfig]] = ProofEvaluationConfig
-    eval_config: ClassVar[type[Config]] = LinkPredictionConfig
 
     config: ProofConfig
     program: Program
@@ -122,41 +108,16 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Positives, selected by `config.queries`. Each episode starts from a positive or a corruption of one."""
     known: NegativeSamplingData
     """Known triples of all splits, which are never sampled as negatives."""
-    vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
+    vocabulary: ProofVocabulary | None = host_field(default=None, repr=False)
+    """Names of predicates and constants, for text and rendering."""
     kge_action: KGEAction | None = None
     """Action that closes a ground goal based on its embedding score instead of a proof. None if there is no
     embedding."""
-    knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Facts, rules and queries of all splits, for evaluations. Ignored in comparisons."""
-
-    @classmethod
-    def from_config(  # type: ignore[override]
-        cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
-    ) -> "ProofEnvironment":
-        """Create an environment, or a `DepthCurriculumEnvironment` if the config has a curriculum.
-
-        Args:
-            config: Settings for the environment and its knowledge base.
-            knowledge_base: Knowledge base to use instead of `config.dataset`.
-        """
-        from phalanx.proofs.depth_curriculum import DepthCurriculumEnvironment
-
-        knowledge_base = knowledge_base or load_knowledge_base(config)
-        kind = DepthCurriculumEnvironment if config.curriculum else ProofEnvironment
-        return kind.from_knowledge_base(knowledge_base, config, config.split)
-
-    @classmethod
-    def default_network(cls, settings: ProofConfig, config: ProofNetworkConfig, key: Key) -> ProofNetwork:
-        """Create a policy network for the predicates and constants of the knowledge base.
-
-        Args:
-            settings: Settings of the environment, which determine the knowledge base.
-            config: Settings of the network.
-            key: PRNG key for the initial parameters.
-        """
-        vocabulary = ProofVocabulary(load_knowledge_base(settings), settings.max_goals)
-        return ProofNetwork(config, vocabulary, key=key)
+    knowledge_base: KnowledgeBase | None = host_field(default=None, repr=False)
+    """Facts, rules and queries of all splits, for evaluations."""
+    cumulative_weights: Float32[Array, " queries"] | None = array_field(default=None)
+    """Cumulative sampling probabilities of the queries in the current stage of a curriculum. None if there is
+    no curriculum."""
 
     @classmethod
     def create(
@@ -225,7 +186,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 `config.kge`, if there is one.
             settings: Fields of `ProofConfig` that override `config`.
         """
-        config = config_from(ProofConfig, config, settings={**settings, "split": split})
+        config = load_config(ProofConfig, config, settings={**settings, "split": split, "curriculum": ()})
         vocabulary = vocabulary or ProofVocabulary(knowledge_base, config.max_goals)
         if vocabulary.max_goals < config.max_goals:
             raise ValueError(
@@ -274,7 +235,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return None if self.kge_action is None else self.kge_action.kge
 
     @property
-    def max_episode_steps(self) -> int:
+    def max_episode_steps(self) -> int:  # type: ignore[override]
         return self.config.max_episode_steps
 
     @property
@@ -298,11 +259,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def action_space(self) -> Space:
         return Discrete(self.config.max_actions)
 
-    def reset(self, key: Key) -> tuple[ProofState, ProofObservation]:
-        return self._start(self._sample_query(_random_bits(key)))
+    def initial_state(self, key: Key) -> ProofState:
+        return self._start(self._sample_query(_random_bits(key)))[0]
 
-    def batch_reset(self, keys: Keys) -> tuple[ProofState, ProofObservation]:
-        return self._start(jax.vmap(self._sample_query)(jax.vmap(_random_bits)(keys)))
+    def transition(self, state: ProofState, action: Int32[Array, "*batch"]) -> tuple[ProofState, Any, Any]:
+        state, _, reward, _, _ = self.step(state, action)
+        return state, reward, state.terminated
+
+    def kernel(self) -> "ProofKernel":
+        return ProofKernel(self)
 
     def reset_to(
         self,
@@ -321,147 +286,31 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
         return self._start(SampledQuery(query, label, depth))
 
-    def batch_reset_where(
-        self, mask: Bool[Array, " batch"], keys: Keys, states: ProofState, observations: ProofObservation
-    ) -> tuple[ProofState, ProofObservation]:
-        blank = jnp.zeros((*mask.shape, NUM_RANDOM_BITS), jnp.uint32)
-        bits = map_where(_random_bits, mask, keys, blank, shared=())
-        queries = select_rows(mask, jax.vmap(self._sample_query)(bits), states.query)
-        state = self._start_where(mask, queries, states)
-        return state, observe(state)
-
-    def step(self, state: ProofState, action: Int32[Array, "*batch"]) -> StepResult:
-        program, config, query = self.program, self.config, state.query
-        is_running = state.status == 0
-        is_valid = is_running & (action >= 0) & (action < state.num_actions)
-        index = jnp.clip(action, 0, config.max_actions - 1)[..., None, None, None]
-        chosen = jnp.take_along_axis(state.successors, index, axis=-3)[..., 0, :, :]
-        gave_up = is_valid & (chosen[..., 0, 0] == program.end_index)
-        false_goals = jnp.zeros_like(chosen).at[..., 0, 0].set(program.false_index)
-        chosen = jnp.where(gave_up[..., None, None], false_goals, chosen)
-        log_score = state.log_score
-        if self.kge_action is not None:
-            chosen, gained = self.kge_action.close(program, chosen)
-            gained = jnp.where(is_valid, gained, 0.0)
-            log_score = gained if log_score is None else log_score + gained
-        goals = jnp.where(is_valid[..., None, None], chosen, state.goals)
-
-        request = ExpandRequest(is_valid, query.atom, query.label)
-        node = self._expand(request, state.node._replace(goals=goals), clear_visited=False)
-        end = node.goals[..., 0, 0]
-        proved = end == program.true_index
-        step_count = state.step_count + is_running
-        terminated = proved | (end == program.false_index)
-        truncated = ~terminated & (step_count >= config.max_episode_steps)
-        status = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int32)
-        done = status != 0
-
-        reward = jnp.where(
-            is_running & done, episode_reward(config, query.label, proved, gave_up, log_score), jnp.float32(0)
-        )
-        if self.kge_action is not None and config.kge_reward == "log":
-            reward += gained
-        reward += jnp.where(is_running & ~is_valid, jnp.float32(config.reward.invalid_action_penalty), 0)
-        new = dataclasses.replace(state, node=node, step_count=step_count, status=status, log_score=log_score)
-        info = ProofInfo(
-            terminated=terminated,
-            truncated=truncated,
-            proved=proved,
-            gave_up=gave_up,
-            label=query.label,
-            depth=query.depth,
-            step_count=step_count,
-            action=jnp.where(is_valid, action, -1).astype(jnp.int32),
-            overflow=node.overflow,
-            num_too_long=node.num_too_long,
-            num_skipped=node.num_skipped,
-            log_score=log_score,
-        )
-        return new, observe(new), reward, done, info
-
-    def batch_step(self, states: ProofState, actions: Int32[Array, " batch"]) -> StepResult:
-        return self.step(states, actions)
-
     def observe(self, state: ProofState) -> ProofObservation:
         return observe(state)
-
-    def is_done(self, state: ProofState) -> Bool[Array, "*batch"]:
-        return state.episode_done
 
     def sample_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
         """Sample a legal action in a single state, uniformly at random."""
         bits = jax.random.bits(key, (), jnp.uint32)
         return (bits % jnp.maximum(state.num_actions, 1).astype(jnp.uint32)).astype(jnp.int32)
 
-    def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Sample an action that is invalid in a single state, because it is masked or out of range."""
-        max_actions = self.config.max_actions
-        bits = jax.random.bits(key, (), jnp.uint32)
-        excess = (bits % (max_actions + 2 - state.num_actions).astype(jnp.uint32)).astype(jnp.int32)
-        action = state.num_actions + excess
-        return jnp.where(action > max_actions, -1, action)
-
-    def comparable_state(self, state: ProofState) -> PyTree:
-        zero = jnp.zeros_like(state.status)
-        return dataclasses.replace(state, step_count=zero, status=zero)
-
     def legal_actions(self, state: ProofState) -> Bool[Array, "*batch actions"]:
         return state.action_mask
 
-    def episode_metrics(self, info: Any) -> dict[str, Array]:
-        """Return `success_mask`, which is True if a true query was proved or a false query was not proved.
+    def metrics(self, state: ProofState) -> dict[str, Any]:
+        """Return `success`, which is True if a true query was proved or a false query was not proved.
 
         If there is an embedding, a proof counts only if the product of the probabilities of the goals that
         the embedding closed is more than one half.
         """
-        proved = jnp.asarray(info.proved)
-        if info.log_score is not None:
-            proved = proved & (jnp.asarray(info.log_score) > jnp.log(0.5))
-        return {"success_mask": proved == jnp.asarray(info.label)}
+        proved = state.goals[..., 0, 0] == self.program.true_index
+        if state.log_score is not None:
+            proved = proved & (state.log_score > jnp.log(0.5))
+        return {"success": proved == state.query.label}
 
-    def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy with greedy episodes (during training) or by link prediction (in `phalanx eval`).
-
-        Args:
-            network: The policy network.
-            settings: Determines the kind of evaluation: `LinkPredictionConfig` for link prediction, or
-                `ProofEvaluationConfig` for greedy episodes.
-            final: Ignored.
-        """
-        if isinstance(settings, LinkPredictionConfig):
-            data = self._require_knowledge_base(), self._require_vocabulary()
-            return (evaluate_with_config(settings, self.config, *data, policy=network, kge_action=self.kge),)
-        from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
-
-        environment = self.held_out(settings)
-        queries = sample_held_out_queries(environment, settings.max_positives)
-        return (evaluate_prover(environment, network, queries),)
-
-    def held_out(self, settings: Any) -> "ProofEnvironment":
-        """Return an environment with all queries of `settings.split`, regardless of their depth.
-
-        The result is cached for each split.
-        """
-        split = settings.split
-        if split not in self._held_out:
-            environment = ProofEnvironment.from_knowledge_base(
-                self._require_knowledge_base(),
-                admit_all_depths(self.config),
-                split,
-                vocabulary=self.vocabulary,
-                kge=self.kge,
-            )
-            # Facts and known triples are the same in all splits.
-            self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
-        return self._held_out[split]
-
-    # Cached because computing the depths of a split can take up to `depth_computation_seconds`.
-    @functools.cached_property
-    def _held_out(self) -> dict[str, "ProofEnvironment"]:
-        return {}
-
+    @property
     def fingerprint(self) -> str:
-        """Return a digest of the embedding and of the knowledge base's names, facts, rules and queries."""
+        """Digest of the embedding and of the knowledge base's names, facts, rules and queries."""
         digest = hashlib.sha256()
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)
@@ -473,15 +322,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 digest.update(self.knowledge_base.triples(split).tobytes())
         return digest.hexdigest()[:16]
 
-    def metadata(self) -> dict[str, Any]:
-        """Return the name and sizes of the knowledge base, and the number of training queries."""
-        if self.knowledge_base is None:
-            return {"training_queries": [len(self.queries)]}
-        sizes = self.knowledge_base.sizes()
-        return {"dataset": sizes.pop("name"), **sizes, "training_queries": [len(self.queries)]}
-
     @property
-    def render_modes(self) -> tuple[str, ...]:
+    def render_modes(self) -> tuple[str, ...]:  # type: ignore[override]
         return () if self.vocabulary is None else ("svg", "ansi")
 
     def render(self, state: ProofState, mode: str = "svg") -> str | None:
@@ -499,49 +341,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
         return str(draw_state(state, self.vocabulary).as_svg())
 
-    def task_name(self, state: ProofState) -> str:
-        """Return the query of a single state as text, prefixed with `not` if the query is false.
-
-        Returns an empty string if the environment has no vocabulary.
-        """
-        return "" if self.vocabulary is None else text.query_name(state, self.vocabulary)
-
-    def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Convert recorded episodes for rendering by replacing their states with `ProofFrame`s."""
-        from phalanx.proofs.rendering import render_episodes
-
-        return render_episodes(episodes, self._require_vocabulary())
-
-    def expert(self) -> "ShortestProofExpert":
-        from phalanx.proofs.expert import ShortestProofExpert
-
-        return ShortestProofExpert(self)
-
-    @property
-    def has_text(self) -> bool:
-        return self.vocabulary is not None
-
-    def observation_text(self, state: ProofState) -> str:
-        return text.observation_text(state, self._require_vocabulary(), self.config.max_episode_steps)
-
-    def parse_action(self, answer: str, state: ProofState) -> Int32[Array, ""]:
-        return jnp.int32(text.parse_action(answer, state, self._require_vocabulary()))
-
-    def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
-        return [self.observation_text(row) for row in host_rows(states, np.asarray)]
-
-    def parse_actions(
-        self, texts: Sequence[str], states: ProofState
-    ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
-        rows = zip(texts, host_rows(states, np.asarray), strict=True)
-        vocabulary = self._require_vocabulary()
-        found, errors = parse_each(text.parse_action, ((answer, row, vocabulary) for answer, row in rows))
-        return None if found is None else jnp.asarray(found, jnp.int32), errors
-
-    def action_text(self, action: Int32[Array, ""] | np.integer, state: ProofState) -> str:
-        return text.list_choices(state, self._require_vocabulary())[int(action)]
-
-    def _require_vocabulary(self) -> ProofVocabulary:
+    def require_vocabulary(self) -> ProofVocabulary:
+        """Return the vocabulary. Raises `ValueError` if there is none."""
         if self.vocabulary is None:
             raise ValueError(
                 "this environment has no names and therefore no text; create it with "
@@ -549,16 +350,17 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             )
         return self.vocabulary
 
-    def _require_knowledge_base(self) -> KnowledgeBase:
+    def require_knowledge_base(self) -> KnowledgeBase:
+        """Return the knowledge base. Raises `ValueError` if there is none."""
         if self.knowledge_base is None:
             raise ValueError(
                 "this environment has no knowledge base and therefore no evaluation; create it with "
-                "ProofEnvironment.from_config or ProofEnvironment.from_knowledge_base"
+                'phalanx.make("proofs") or ProofEnvironment.from_knowledge_base'
             )
         return self.knowledge_base
 
     def _sample_query(self, bits: UInt32[Array, " bits"]) -> SampledQuery:
-        return sample_query(self.config.queries, self.queries, self.known, bits)
+        return sample_query(self.config.queries, self.queries, self.known, bits, self.cumulative_weights)
 
     def _start(self, query: SampledQuery) -> tuple[ProofState, ProofObservation]:
         batch = query.label.shape
@@ -587,6 +389,81 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def _expand(self, request: ExpandRequest, node: SearchNode, *, clear_visited: bool) -> SearchNode:
         expand = backends.expand if self.kge_action is None else self.kge_action.expand
         return expand(self.config, self.program, request, node, clear_visited=clear_visited)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProofKernel:
+    """Resets and steps batches of proof environments with the native or XLA backend."""
+
+    environment: ProofEnvironment
+
+    def reset(self, keys: Any) -> tuple[ProofState, ProofObservation]:
+        environment = self.environment
+
+        def sample(key: Key) -> SampledQuery:
+            return environment._sample_query(_random_bits(key))
+
+        is_batch = jax.random.key_data(keys).ndim > 1
+        return environment._start(jax.vmap(sample)(keys) if is_batch else sample(keys))
+
+    def reset_where(
+        self, mask: Bool[Array, " batch"], keys: Any, states: ProofState, observations: ProofObservation
+    ) -> tuple[ProofState, ProofObservation]:
+        blank = jnp.zeros((*mask.shape, NUM_RANDOM_BITS), jnp.uint32)
+        bits = map_where(_random_bits, mask, keys, blank, shared=())
+        queries = select_rows(mask, jax.vmap(self.environment._sample_query)(bits), states.query)
+        state = self.environment._start_where(mask, queries, states)
+        return state, observe(state)
+
+    def step(self, state: ProofState, action: Int32[Array, "*batch"]) -> StepResult:
+        environment = self.environment
+        program, config, query = environment.program, environment.config, state.query
+        is_running = state.status == 0
+        is_valid = is_running & (action >= 0) & (action < state.num_actions)
+        index = jnp.clip(action, 0, config.max_actions - 1)[..., None, None, None]
+        chosen = jnp.take_along_axis(state.successors, index, axis=-3)[..., 0, :, :]
+        gave_up = is_valid & (chosen[..., 0, 0] == program.end_index)
+        false_goals = jnp.zeros_like(chosen).at[..., 0, 0].set(program.false_index)
+        chosen = jnp.where(gave_up[..., None, None], false_goals, chosen)
+        log_score = state.log_score
+        if environment.kge_action is not None:
+            chosen, gained = environment.kge_action.close(program, chosen)
+            gained = jnp.where(is_valid, gained, 0.0)
+            log_score = gained if log_score is None else log_score + gained
+        goals = jnp.where(is_valid[..., None, None], chosen, state.goals)
+
+        request = ExpandRequest(is_valid, query.atom, query.label)
+        node = environment._expand(request, state.node._replace(goals=goals), clear_visited=False)
+        end = node.goals[..., 0, 0]
+        proved = end == program.true_index
+        step_count = state.step_count + is_running
+        terminated = proved | (end == program.false_index)
+        truncated = ~terminated & (step_count >= config.max_episode_steps)
+        status = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int32)
+        done = status != 0
+
+        reward = jnp.where(
+            is_running & done, episode_reward(config, query.label, proved, gave_up, log_score), jnp.float32(0)
+        )
+        if environment.kge_action is not None and config.kge_reward == "log":
+            reward += gained
+        reward += jnp.where(is_running & ~is_valid, jnp.float32(config.reward.invalid_action_penalty), 0)
+        new = dataclasses.replace(state, node=node, step_count=step_count, status=status, log_score=log_score)
+        info = ProofInfo(
+            terminated=terminated,
+            truncated=truncated,
+            proved=proved,
+            gave_up=gave_up,
+            label=query.label,
+            depth=query.depth,
+            step_count=step_count,
+            action=jnp.where(is_valid, action, -1).astype(jnp.int32),
+            overflow=node.overflow,
+            num_too_long=node.num_too_long,
+            num_skipped=node.num_skipped,
+            log_score=log_score,
+        )
+        return new, observe(new), reward, done, info
 
 
 def _random_bits(key: Key) -> UInt32[Array, " bits"]:

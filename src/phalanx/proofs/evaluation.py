@@ -96,6 +96,14 @@ def sample_held_out_queries(environment: ProofEnvironment, max_queries: int | No
     )
 
 
+def query_groups(queries: SampledQuery) -> list[str]:
+    """Return the group of each query; see `ProverEvaluationResult.groups`."""
+    pairs = zip(np.asarray(queries.label).tolist(), np.asarray(queries.depth).tolist(), strict=True)
+    return [
+        "corrupted" if not label else "no proof" if depth < 0 else f"depth {depth}" for label, depth in pairs
+    ]
+
+
 @eqx.filter_jit
 def _corrupt_batch(environment: ProofEnvironment, positives: Array, bits: Array) -> tuple[Array, Array]:
     corruption, known = environment.config.queries.corruption, environment.known.arrays
@@ -130,10 +138,9 @@ def evaluate_prover(
     proved, lengths, overflow = map_batches(attempt, count, batch_size)
     label, depth = np.asarray(queries.label), np.asarray(queries.depth)
     correct = proved == label
-    masks: dict[str, Bool[np.ndarray, " queries"]] = {
-        f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
-    }
-    masks |= {"no proof": label & (depth < 0), "corrupted": ~label}
+    names = query_groups(queries)
+    ordered = [f"depth {d}" for d in np.unique(depth[label]).tolist() if d >= 0] + ["no proof", "corrupted"]
+    masks = {name: np.array([own == name for own in names]) for name in ordered}
 
     def mean(values: np.ndarray, mask: np.ndarray) -> float | None:
         return float(values[mask].mean()) if mask.any() else None

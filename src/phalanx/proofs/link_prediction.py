@@ -7,7 +7,7 @@ proofs and an embedding.
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Int32
@@ -55,19 +55,6 @@ POLICY_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 
 class LinkPredictionConfig(Config):
     """Settings for evaluating a prover, an embedding or a combination of both by link prediction."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "corruptions": "num_candidates",
-        "search": "beam",
-        "search.width": "beam.beam_width",
-        "screen": "skip_unprovable_search",
-        "skip_unprovable": "skip_unprovable_search",
-        "exact_rounds": "max_chaining_rounds",
-        "max_rounds": "max_chaining_rounds",
-        "exact_seconds": "max_chaining_seconds",
-        "depth_seconds": "depth_computation_seconds",
-        "fit_queries": "max_fit_queries",
-    }
 
     mode: EvaluationMode | None = None
     """Scores by which triples are ranked: `exact` (the number of rounds of forward chaining needed to derive
@@ -318,7 +305,7 @@ def evaluate_proofs(
             beam search.
         link_prediction: The task, with the knowledge base and the evaluation settings.
         policy: The policy. Required for the `policy` mode.
-        kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.
+        kge: The embedding, which is a `KGE` or another object with `score` and `log_prob` methods.
             Required for the `kge`, `hybrid` and `learned` modes.
     """
     if mode not in (modes := get_args(EvaluationMode)):
@@ -407,16 +394,16 @@ def embedding_scorer(embedding: Any) -> TripleScorer:
     """Return a scorer that provides the scores and log-probabilities of an embedding.
 
     Args:
-        embedding: A `KGE`, or another object with `score` and `log_probability` methods.
+        embedding: A `KGE`, or another object with `score` and `log_prob` methods.
     """
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
         padded = np.pad(triples, ((0, -len(triples) % _TRIPLES_PER_BATCH), (0, 0)))
         batches = padded.reshape(-1, _TRIPLES_PER_BATCH, 3)
-        scores, log_probability = (
+        scores, kge_log_prob = (
             np.concatenate([np.empty(0), *map(function, batches)])[: len(triples)]
-            for function in (embedding.score, embedding.log_probability)
+            for function in (embedding.score, embedding.log_prob)
         )
-        return TripleScores(score=scores, log_probability=log_probability)
+        return TripleScores(score=scores, kge_log_prob=kge_log_prob)
 
     return score

@@ -1,8 +1,8 @@
 """Policy network for proofs, which embeds goals and successors and has an actor and a critic."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,14 +28,6 @@ _CHUNK_SIZE = 256
 
 class ProofNetworkConfig(Config):
     """Settings for the policy network for proofs."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "atoms": "atom_embedding",
-        "states": "state_pooling",
-        "width": "hidden_dim",
-        "embedding_dim": "hidden_dim",
-        "depth": "num_layers",
-    }
 
     atom_embedding: AtomEmbedding = "transe"
     """How an atom is embedded from its predicate and terms: like a triple in TransE (`transe`), ComplEx

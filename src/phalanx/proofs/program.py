@@ -18,6 +18,7 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedRule
 from phalanx.native import require_native
 from phalanx.proofs.vocabulary import AtomIndexing, ProofVocabulary, check_atoms
+from phalanx.ragged import counts_to_offsets
 
 _MAX_OFFSETS = 1 << 28
 """Maximum size of the result of `row_offsets`. An array of this size takes 1 GB."""
@@ -246,7 +247,7 @@ def row_offsets(
     """
     cells = (predicates.astype(np.int64) - 1) * num_constants + arguments - 1
     counts = np.bincount(cells, minlength=num_predicates * num_constants)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return counts_to_offsets(counts).astype(np.int32)
 
 
 def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int32, UInt32
+from jaxtyping import Array, Bool, Float32, Int32, Int64, UInt32
 
 from phalanx.core.fingerprint import Fingerprinted
 from phalanx.proofs.config import Corruption, QueryConfig
@@ -368,6 +368,22 @@ class PositiveQueries(Fingerprinted):
         If the config has depth weights, the result is sorted by depth, and queries whose depth is not listed
         or has weight 0 are removed. Raises `ValueError` if no query is left.
         """
+        order = self._selected(config)
+        return PositiveQueries.create(self.positives[order], self.depths[order])
+
+    def cumulative_weights(self, config: QueryConfig) -> Float32[np.ndarray, " queries"]:
+        """Return the cumulative sampling probabilities of all queries for a config.
+
+        Queries that `select` removes have probability 0.
+        """
+        selected, by_depth = self._selected(config), dict(config.depth_weights)
+        weights = np.zeros(len(self))
+        for depth in np.unique(self.depths[selected]):
+            rows = selected[self.depths[selected] == depth]
+            weights[rows] = by_depth[int(depth)] / len(rows) if by_depth else 1.0
+        return (np.cumsum(weights) / weights.sum()).astype(np.float32)
+
+    def _selected(self, config: QueryConfig) -> Int64[np.ndarray, " selected"]:
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
@@ -389,7 +405,7 @@ class PositiveQueries(Fingerprinted):
                 f"no query matches min_depth={config.min_depth}, max_depth={config.max_depth} and "
                 f"depth_weights={config.depth_weights}; numbers of queries by depth: {depths or 'none'}"
             )
-        return PositiveQueries.create(self.positives[order], self.depths[order])
+        return order
 
     @functools.cached_property
     def arrays(self) -> tuple[jax.Array, jax.Array]:
@@ -406,7 +422,11 @@ jax.tree_util.register_static(PositiveQueries)
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def sample_query(
-    config: QueryConfig, queries: PositiveQueries, known: NegativeSamplingData, bits: UInt32[Array, "5"]
+    config: QueryConfig,
+    queries: PositiveQueries,
+    known: NegativeSamplingData,
+    bits: UInt32[Array, "5"],
+    cumulative: Float32[Array, " queries"] | None = None,
 ) -> SampledQuery:
     """Sample the query of an episode, which is a positive or a negative (a corruption of a positive).
 
@@ -418,9 +438,14 @@ def sample_query(
         queries: Positives, as returned by `PositiveQueries.select` for the same config.
         known: Known triples, which are never sampled as negatives.
         bits: Random 32-bit integers.
+        cumulative: Result of `PositiveQueries.cumulative_weights`, which replaces the depth weights of the
+            config. If None, the depth weights are used.
     """
     positives, depths = queries.arrays
-    index = _sample_index(config, queries, bits[0])
+    if cumulative is None:
+        index = _sample_index(config, queries, bits[0])
+    else:
+        index = jnp.searchsorted(cumulative, _to_unit_interval(bits[0]), side="right").astype(jnp.int32)
     positive, depth = positives[index], depths[index]
     if config.negative_ratio == 0:
         return SampledQuery(positive, jnp.bool_(True), depth)

@@ -1,7 +1,6 @@
 """Combines proof and embedding scores, with fixed weights or with a fitted conditional logit model."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int
@@ -10,16 +9,16 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
 
-FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
+FEATURES = ("kge_log_prob", "kge_score", "proved", "log_prob", "length")
 """Names of the features of a triple.
 
-- `log_probability`: log-probability of the triple under the embedding;
+- `kge_log_prob`: log-probability of the triple under the embedding;
 - `kge_score`: score of the triple under the embedding;
 - `proved`: 1 if a proof was found, otherwise 0;
 - `log_prob`: log-probability of the proof under the policy;
 - `length`: number of steps in the proof.
 """
-_MIN_LOG_PROBABILITY = -30.0
+_MIN_LOG_PROB = -30.0
 _MAX_NEWTON_STEPS = 50
 
 
@@ -29,8 +28,6 @@ class HybridConfig(Config):
     The defaults of `kge_weight`, `proved_bonus` and `unproved_penalty` are those of DeepProofLog
     (https://github.com/DeepProofLog/Batched_Env).
     """
-
-    renamed_settings: ClassVar[dict[str, str]] = {"rl_weight": "policy_weight"}
 
     kge_weight: float = Field(default=2.0, ge=0)
     """Weight of the embedding's log-probability."""
@@ -63,10 +60,10 @@ def hybrid_scorer(
 
 def combine_scores(search: TripleScores, embedding: TripleScores, config: HybridConfig) -> TripleScores:
     """Combine the scores of a proof search and an embedding with fixed weights; see `HybridConfig`."""
-    proved, log_probability = search.proved, embedding.log_probability
-    if proved is None or log_probability is None:
+    proved, kge_log_prob = search.proved, embedding.kge_log_prob
+    if proved is None or kge_log_prob is None:
         raise ValueError("a hybrid needs a scorer that finds proofs, and one with probabilities")
-    total = config.kge_weight * log_probability
+    total = config.kge_weight * kge_log_prob
     total = total + np.where(proved, config.proved_bonus, -config.unproved_penalty)
     if config.policy_weight:
         if search.log_prob is None:
@@ -74,7 +71,7 @@ def combine_scores(search: TripleScores, embedding: TripleScores, config: Hybrid
                 f"policy_weight is {config.policy_weight}, but the search gives no probabilities of proofs"
             )
         total += config.policy_weight * np.where(proved, search.log_prob, 0.0)
-    return dataclasses.replace(search, score=total, log_probability=log_probability)
+    return dataclasses.replace(search, score=total, kge_log_prob=kge_log_prob)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +108,7 @@ class LearnedCombination:
         def score(triples: np.ndarray, /) -> TripleScores:
             found, scored = search(triples), embedding(triples)
             total = self.score(triples[:, 0], compute_features(found, scored))
-            return dataclasses.replace(found, score=total, log_probability=scored.log_probability)
+            return dataclasses.replace(found, score=total, kge_log_prob=scored.kge_log_prob)
 
         return score
 
@@ -128,13 +125,13 @@ def compute_features(
         embedding: Result of a scorer that provides log-probabilities, for the same triples.
     """
     proved, log_prob, length = search.proved, search.log_prob, search.length
-    log_probability = embedding.log_probability
-    if proved is None or length is None or log_probability is None:
+    kge_log_prob = embedding.kge_log_prob
+    if proved is None or length is None or kge_log_prob is None:
         raise ValueError("a combination needs a scorer that finds proofs, and one with probabilities")
     # The exact prover does not return proof probabilities; the length carries the same information.
     log_prob = np.zeros(len(proved)) if log_prob is None else log_prob
     columns = (
-        np.maximum(log_probability, _MIN_LOG_PROBABILITY),
+        np.maximum(kge_log_prob, _MIN_LOG_PROB),
         embedding.score,
         proved,
         np.where(proved, log_prob, 0.0),

@@ -118,6 +118,16 @@ class ProofState(eqx.Module):
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
+    def terminated(self) -> Any:
+        """True if the episode ended because the query was proved, the proof failed or the agent gave up."""
+        return self.status == TERMINATED
+
+    @property
+    def truncated(self) -> Any:
+        """True if the episode reached the maximum number of steps without terminating."""
+        return self.status == TRUNCATED
+
+    @property
     def episode_done(self) -> Any:
         """True if the episode has ended."""
         return self.status != 0

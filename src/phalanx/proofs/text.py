@@ -2,15 +2,50 @@
 
 import difflib
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int32
 
+from phalanx.core.text import TextInterface
+from phalanx.core.vector import host_rows, parse_each
 from phalanx.proofs.state import ProofState
 from phalanx.proofs.vocabulary import END, ProofVocabulary
 
 _GIVE_UP = "give up"
+
+
+class ProofText(TextInterface[Any]):
+    """Text interface of the proof environment. The environment needs a vocabulary."""
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self.vocabulary = environment.require_vocabulary()
+
+    def prompt(self, state: ProofState) -> str:
+        return observation_text(state, self.vocabulary, self.environment.config.max_episode_steps)
+
+    def prompts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
+        return [self.prompt(row) for row in host_rows(states, np.asarray)]
+
+    def parse(self, answer: str, state: ProofState) -> Int32[Array, ""]:
+        return jnp.int32(parse_action(answer, state, self.vocabulary))
+
+    def parse_batch(
+        self, answers: Sequence[str], states: ProofState
+    ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
+        rows = zip(answers, host_rows(states, np.asarray), strict=True)
+        found, errors = parse_each(parse_action, ((answer, row, self.vocabulary) for answer, row in rows))
+        return None if found is None else jnp.asarray(found, jnp.int32), errors
+
+    def format(self, action: Int32[Array, ""] | np.integer, state: ProofState) -> str:
+        return list_choices(state, self.vocabulary)[int(action)]
+
+    def formats(self, actions: Int32[Array | np.ndarray, " batch"], states: ProofState) -> list[str]:
+        rows = zip(np.asarray(actions), host_rows(states, np.asarray), strict=True)
+        return [self.format(action, row) for action, row in rows]
 
 
 def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:

@@ -47,7 +47,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     """
 
     name: ClassVar[str]
-    """Name of the kind in environment specs, such as `sudoku`."""
+    """Name of the kind in environment names, such as `sudoku`."""
     description: ClassVar[str]
     """One-line description for listings."""
     version: ClassVar[int] = 1

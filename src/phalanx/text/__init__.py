@@ -9,15 +9,12 @@ from phalanx.text.env import (
     TextVectorEnvironment as TextVectorEnvironment,
     TextVectorStep as TextVectorStep,
 )
-from phalanx.text.env_spec import (
+from phalanx.text.names import (
     TextEnvConfig as TextEnvConfig,
     make_text_env as make_text_env,
     make_text_vector_env as make_text_vector_env,
-    parse_env_spec as parse_env_spec,
+    parse_env_name as parse_env_name,
     text_env_factory as text_env_factory,
 )
+from phalanx.text.registry import TextEnvSpec as TextEnvSpec, register_text as register_text
 from phalanx.text.splits import Split as Split, split_of as split_of
-from phalanx.text.wrapper import (
-    JaxTextEnvironment as JaxTextEnvironment,
-    JaxTextVectorEnvironment as JaxTextVectorEnvironment,
-)

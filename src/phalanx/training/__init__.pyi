@@ -18,9 +18,8 @@ from .config import (
     PolicyRunConfig as PolicyRunConfig,
     RunConfig as RunConfig,
     TextRunConfig as TextRunConfig,
-    config_class as config_class,
 )
-from .device_mesh import DeviceMesh as DeviceMesh
+from .device_mesh import create_mesh as create_mesh
 from .grpo import (
     GRPO as GRPO,
     Completion as Completion,

@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -19,11 +19,12 @@ from jaxtyping import Array, Int, PyTree
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.evaluation import EvaluationResult
+from phalanx.core.vector import has_tracers
 from phalanx.formatting import format_count
-from phalanx.registry import ALGORITHMS, import_file, import_object
+from phalanx.import_path import import_file, import_object
+from phalanx.registry import ALGORITHMS
 from phalanx.training.code_identity import identify_code
 from phalanx.training.config import RunConfig
-from phalanx.training.device_mesh import DeviceMesh
 
 AnyAlgorithm = TypeVar("AnyAlgorithm", bound="Algorithm[Any]")
 
@@ -37,8 +38,6 @@ class TrainState(eqx.Module):
     """Optimizer state."""
     step: Int[Array, ""]
     """Number of completed updates."""
-    sharded_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields whose arrays are distributed over processes along their first axis."""
 
 
 State = TypeVar("State", bound=TrainState)
@@ -138,38 +137,28 @@ class Algorithm(abc.ABC, Generic[State]):
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
     """Unit of throughput and progress. Must be the name of an entry of `UpdateResult.counts`."""
-    policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
-    """Checkpoint that `load_policy` and `phalanx eval` use by default. In runs without a
-    `checkpoint.best_metric`, the newest checkpoint is always used."""
-    eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings for `phalanx eval`. By default, `eval_settings_type` returns this class.
-    Algorithms whose settings depend on the environment override `eval_settings_type` and ignore this field.
-    If `eval_settings_type` returns None, `phalanx eval` does not support the algorithm."""
-    supports_multiple_processes: ClassVar[bool] = False
-    """Whether several connected processes can train together (`--num-processes`). If False, `train` refuses
-    to run in several processes, because each of them would repeat the complete training."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
 
-    def __init__(
-        self, config: RunConfig, environment: Environment | None = None, mesh: DeviceMesh | None = None
-    ) -> None:
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        created = super().__new__(cls)
+        created._arguments = args, kwargs  # for `_replace_config`
+        return created
+
+    def __init__(self, config: RunConfig, environment: Any = None) -> None:
         self.config: Any = config
         self.environment: Any = environment
-        self.mesh = DeviceMesh() if mesh is None else mesh
-        self.num_updates: int = getattr(config, config.num_updates_setting)
+
+    @property
+    def num_updates(self) -> int:
+        """Number of updates in a run."""
+        return int(getattr(self.config, self.config.num_updates_setting))
 
     @classmethod
-    def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
-        """Create an instance that is used only to load and evaluate a trained policy.
-
-        Subclasses can override this method to avoid opening the training data.
-        """
-        return cls(config)
-
-    @classmethod
-    def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
+    def evaluation_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
         """Return the class of the settings for `phalanx eval`, or None if the run cannot be evaluated.
 
         Args:
@@ -177,47 +166,7 @@ class Algorithm(abc.ABC, Generic[State]):
             env: Name of the environment to evaluate in, for algorithms that can be evaluated in an
                 environment other than the run's own. None means the run's environment.
         """
-        return cls.eval_config
-
-    @classmethod
-    def inherited_settings(cls, source: RunConfig) -> dict[str, Any] | None:
-        """Return the settings that a new run inherits from the run that it starts from (`init_from`).
-
-        Args:
-            source: Config of the run whose parameters become the initial parameters of the new run.
-
-        Returns:
-            Nested settings, which take precedence over presets. None if no settings are inherited.
-        """
         return None
-
-    @classmethod
-    def check_num_processes(cls, num_processes: int) -> None:
-        """Raise ValueError if the algorithm cannot train with this number of processes."""
-        if num_processes > 1 and not cls.supports_multiple_processes:
-            raise ValueError(
-                f"{cls.name} trains in one process, and each of {num_processes} processes would repeat the "
-                "complete training: start it without --coordinator, --num-processes and --process-id"
-            )
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run."""
-        return self.config.seed
-
-    @classmethod
-    def address(cls) -> str:
-        """Return a string from which `load_algorithm` can load this class.
-
-        The string is the name of a built-in algorithm, `package.module:Name` or `path/file.py:Name`. Runs
-        store it in `run.json`, so that their policies can be loaded later.
-        """
-        if cls.name in ALGORITHMS and load_algorithm(cls.name) is cls:
-            return cls.name
-        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-        if file is None or "." in cls.__module__:
-            return f"{cls.__module__}:{cls.__qualname__}"
-        return f"{Path(file).resolve()}:{cls.__qualname__}"
 
     @abc.abstractmethod
     def init(self, key: Key, params: PyTree | None = None) -> State:
@@ -257,7 +206,7 @@ class Algorithm(abc.ABC, Generic[State]):
         Args:
             state: State with the parameters to evaluate.
             settings: The config's `evaluation` section or, in `phalanx eval`, an instance of the class that
-                `eval_settings_type` returns.
+                `evaluation_type` returns.
             final: True for the last evaluation of a run and in `phalanx eval`. Such an evaluation may take
                 longer than the evaluations during training.
 
@@ -283,40 +232,19 @@ class Algorithm(abc.ABC, Generic[State]):
         """
         return {}
 
-    def code_identity(self) -> dict[str, Any]:
-        """Return the digests of the user's source files and of the network, for `run.json`.
-
-        A run can be resumed only with the same code.
-        """
-        return identify_code([type(self), type(self.environment), *self.config.environment_types])
-
-    def data_fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         """Return a digest of the training data. A run can be resumed only with the same data."""
         return ""
 
-    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint in addition to the `TrainState`.
 
-        An example is the position in the training data.
-
-        Args:
-            folder: Run folder, to which large state can be written as files.
-            update: Number of completed updates.
-            kept: Steps (numbers of completed updates) of the existing checkpoints. Files that this method
-                wrote for checkpoints that no longer exist can be removed.
-
-        Returns:
-            JSON values, which are passed to `restore_host_state` when the run is resumed.
+        An example is the position in the training data. The values are JSON values and NumPy arrays.
         """
         return {}
 
-    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        """Restore the state that `save_host_state` returned or wrote to files.
-
-        Args:
-            folder: Run folder.
-            saved: Value that `save_host_state` returned.
-        """
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
 
     def export(self, state: State, folder: Path) -> None:
         """Export the result of a run to the run folder, for example as files for other programs.
@@ -337,45 +265,54 @@ class Algorithm(abc.ABC, Generic[State]):
             if name in first.metrics
         ]
 
-    def with_seed(self: AnyAlgorithm, seed: int) -> AnyAlgorithm:
-        """Return a copy of the algorithm with the given seed.
-
-        Algorithms with mutable state, such as threads or buffers, override this method to reset that state in
-        the copy.
-        """
-        other = copy.copy(self)
-        other.config = self._config_with_seed(seed)
-        return other
-
-    def _config_with_seed(self, seed: int) -> Any:
-        return self.config.model_copy(update={"seed": seed, "num_seeds": 1})
-
     def close(self) -> None:
-        """Release threads, connections and other resources.
+        """Release threads, connections and other resources."""
 
-        With several seeds, this method is called on every copy that `with_seed` returned and on the original.
-        """
+    def _replace_config(self: AnyAlgorithm, config: RunConfig) -> AnyAlgorithm:
+        """Create an algorithm with another config and otherwise the same arguments."""
+        args, kwargs = self._arguments
+        return type(self)(config, *args[1:], **{name: kwargs[name] for name in kwargs if name != "config"})
+
+    def _code(self) -> dict[str, Any]:
+        """Return the digests of the user's source files and of the network, for `run.json`."""
+        return identify_code([type(self), type(self.environment), *self.config.environment_types])
 
     @property
-    def _compilation_key(self) -> tuple[Any, ...]:
+    def _traced_environment(self) -> Environment | None:
+        """The environment as an argument of compiled programs. None if it runs on the host."""
+        return self.environment if isinstance(self.environment, Environment) else None
+
+    @property
+    def _program_key(self) -> tuple[Any, ...]:
         ignored = {"seed", "num_seeds", "evaluation", "checkpoint", "logging"}
-        settings = tuple(
-            getattr(self.config, name) for name in type(self.config).model_fields if name not in ignored
-        )
-        return type(self), self.environment, settings
+        settings = tuple(value for name, value in self.config if name not in ignored)
+        traced = self._traced_environment
+        return type(self), self.environment if traced is None else jax.tree.structure(traced), settings
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Algorithm) and self._compilation_key == other._compilation_key
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self._compilation_key)
+        return self is other or (isinstance(other, Algorithm) and self._program_key == other._program_key)
 
     def __hash__(self) -> int:
-        # Every call to a compiled method looks up its program by this hash, so the hash is cached.
         return self._hash
+
+    # Every call to a compiled method looks up its program by this hash.
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._program_key)
+
+
+def algorithm_address(cls: type[Algorithm]) -> str:
+    """Return a string from which `load_algorithm` can load a class.
+
+    The string is the name of a built-in algorithm, `package.module:Name` or `path/file.py:Name`. Runs store
+    it in `run.json`, so that their policies can be loaded later.
+    """
+    if cls.name in ALGORITHMS and load_algorithm(cls.name) is cls:
+        return cls.name
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None or "." in cls.__module__:
+        return f"{cls.__module__}:{cls.__qualname__}"
+    return f"{Path(file).resolve()}:{cls.__qualname__}"
 
 
 def load_algorithm(name: str) -> type[Algorithm]:
@@ -385,12 +322,10 @@ def load_algorithm(name: str) -> type[Algorithm]:
         name: Name of a built-in algorithm, such as `ppo`; import path of a class, as `package.module:Name` or
             `path/file.py:Name`; or path of a Python file that defines one subclass of `Algorithm`.
     """
-    if name in ALGORITHMS:
-        found: Any = import_object(ALGORITHMS[name])
-    elif name.endswith(".py"):
+    if name.endswith(".py"):
         found = _only_algorithm(name)
-    elif ":" in name:
-        found = import_object(name)
+    elif name in ALGORITHMS or ":" in name:
+        found = import_object(ALGORITHMS.get(name, name))
     else:
         hint = f"choose from {', '.join(ALGORITHMS)}, or name a file"
         for near in difflib.get_close_matches(name, ALGORITHMS, 1):
@@ -403,31 +338,50 @@ def load_algorithm(name: str) -> type[Algorithm]:
 
 def _only_algorithm(path: str) -> Any:
     module = import_file(path)
-    classes = (each for each in vars(module).values() if inspect.isclass(each))
-    own = [each for each in classes if issubclass(each, Algorithm) and each.__module__ == module.__name__]
-    found = [each for each in own if not inspect.isabstract(each)]
+    own = [each for each in vars(module).values() if getattr(each, "__module__", None) == module.__name__]
+    classes = [each for each in own if inspect.isclass(each) and issubclass(each, Algorithm)]
+    found = [each for each in classes if not inspect.isabstract(each)]
     if len(found) != 1:
         names = ", ".join(each.__name__ for each in found) or "none"
-        raise ValueError(
-            f"{path} must define one subclass of phalanx.training.Algorithm, but defines {names}"
-        )
+        raise ValueError(f"{path} must define one subclass of phalanx.training.Algorithm, not {names}")
     return found[0]
 
 
-def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[str] = ()) -> Any:
+def jit_method(
+    function: Callable[..., Any] | None = None, *, donate: Sequence[str] = (), optimize: bool = True
+) -> Any:
     """Compile a method of an algorithm with `jax.jit`. Can be used as a decorator with or without arguments.
 
-    `self` is a static argument, so equal instances share the compiled program.
+    `self` is a static argument, so equal instances share the compiled program. The arrays of
+    `self.environment`, such as its tasks, are traced: an instance whose environment has other tasks of the
+    same shapes shares the program as well.
 
     Args:
         function: Method whose arguments are all positional.
         donate: Names of arguments whose memory is reused for the results. The caller must not use these
             arguments afterward.
+        optimize: Whether XLA optimizes the program. A program that runs once, such as an initialization, is
+            compiled in half the time without it.
     """
     if function is None:
-        return functools.partial(jit_method, donate=donate)
+        return functools.partial(jit_method, donate=donate, optimize=optimize)
     names = list(inspect.signature(function).parameters)
-    donate_argnums = tuple(names.index(name) for name in donate)
-    method: Any = jax.jit(function, static_argnums=0, donate_argnums=donate_argnums)
-    method.donate_argnums = donate_argnums  # for `DeviceMesh.map`
+    # The environment becomes the argument after `self`.
+    donate_argnums = tuple(names.index(name) + 1 for name in donate)
+
+    def traced(algorithm: Algorithm, environment: Environment | None, *args: Any) -> Any:
+        if environment is not None:
+            algorithm = copy.copy(algorithm)
+            algorithm.environment = environment
+        return function(algorithm, *args)
+
+    options = None if optimize else {"xla_backend_optimization_level": 0}
+    compiled = jax.jit(traced, static_argnums=0, donate_argnums=donate_argnums, compiler_options=options)
+
+    @functools.wraps(function)
+    def method(self: Algorithm, *args: Any) -> Any:
+        # Compiler options are only allowed in the outermost program.
+        call = traced if options and has_tracers(args) else compiled
+        return call(self, self._traced_environment, *args)
+
     return method

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import json
 import logging
 import math
 import os
@@ -20,7 +21,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.config import Config, to_yaml
+from phalanx.config import Config
+from phalanx.core.vector import key_type_of, with_key_type, without_key_type
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import (
     CorruptFileError,
@@ -29,9 +31,8 @@ from phalanx.io.checksum import (
     verify_sha256,
     write_json,
 )
-from phalanx.io.untrusted import read_yaml
+from phalanx.io.yaml_files import read_yaml
 from phalanx.training.config import CheckpointConfig
-from phalanx.training.device_mesh import with_key_type_of, without_key_type
 from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, load_metadata
 
 _LOG = logging.getLogger("phalanx.training")
@@ -201,7 +202,13 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             verify_checkpoint(self._folder / str(step))
             self._verified.add(step)
 
-    def save(self, step: int, state: PyTree, metadata: Mapping[str, Any]) -> None:
+    def save(
+        self,
+        step: int,
+        state: PyTree,
+        metadata: Mapping[str, Any],
+        state_dict: Mapping[str, Any] | None = None,
+    ) -> None:
         """Save a checkpoint, and remove old checkpoints that need not be kept.
 
         An existing checkpoint for this step is replaced only if it is corrupt or has different metrics. If
@@ -212,6 +219,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             state: Pytree of arrays.
             metadata: JSON values by name. The `metrics` entry contains the metrics of the evaluation at this
                 step, or None if there was no evaluation.
+            state_dict: Result of `Algorithm.state_dict`: JSON values and NumPy arrays by name.
         """
         import orbax.checkpoint as ocp
 
@@ -224,13 +232,18 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             self._scores.pop(step, None)
         # Orbax rejects empty arrays.
         arrays = {name: without_key_type(leaf) for name, leaf in arrays_by_name(state).items() if leaf.size}
-        items = ocp.args.Composite(
-            state=ocp.args.StandardSave(arrays), metadata=ocp.args.JsonSave(dict(metadata))
-        )
+        other, other_arrays = _split_arrays(state_dict or {})
+        items: dict[str, Any] = {
+            "state": ocp.args.StandardSave(arrays),
+            "metadata": ocp.args.JsonSave(dict(metadata)),
+            "state_dict": ocp.args.JsonSave(other),
+        }
+        if other_arrays:
+            items["state_dict_arrays"] = ocp.args.StandardSave(other_arrays)
         self._add_score(step, metrics)
         try:
             with _ignore_abandoned_writes():
-                self._manager.save(step, args=items, force=True)
+                self._manager.save(step, args=ocp.args.Composite(**items), force=True)
                 self._manager.wait_until_finished()
         except BaseException as error:
             self._scores.pop(step, None)
@@ -251,6 +264,20 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         self.verify(step)
         items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
         return self._manager.restore(step, args=items)["metadata"]
+
+    def load_state_dict(self, step: int) -> dict[str, Any]:
+        """Return the `state_dict` of a checkpoint, after verifying all of its files."""
+        import orbax.checkpoint as ocp
+
+        self.verify(step)
+        items = ocp.args.Composite(state_dict=ocp.args.JsonRestore())
+        saved = self._manager.restore(step, args=items)["state_dict"]
+        arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in saved["empty_arrays"].items()}
+        folder = self._orbax_folder / str(step) / "state_dict_arrays"
+        if folder.is_dir():
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+                arrays |= jax.tree.map(np.asarray, reader.restore(folder))
+        return {**saved["values"], **arrays}
 
     def load_arrays(self, step: int, names: Sequence[str], *, partial: bool = True) -> dict[str, np.ndarray]:
         """Read arrays from a checkpoint by name. The names are those that `arrays_by_name` returns.
@@ -305,6 +332,14 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
                 f"choose one of {', '.join(metrics)}"
             )
         return float(metrics[name]) * (1 if self._config.best_mode == "max" else -1)
+
+
+def _split_arrays(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Split a `state_dict` into JSON values and arrays. Orbax rejects empty arrays, so these become JSON."""
+    arrays = {name: value for name, value in state_dict.items() if isinstance(value, np.ndarray)}
+    values = {name: value for name, value in state_dict.items() if name not in arrays}
+    empty = {name: [list(a.shape), a.dtype.name] for name, a in arrays.items() if not a.size}
+    return {"values": values, "empty_arrays": empty}, {name: a for name, a in arrays.items() if a.size}
 
 
 @contextlib.contextmanager
@@ -442,12 +477,8 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
 
 def config_digest(config: Config) -> str:
     """Return a digest of the settings that affect the result of training, to be stored in checkpoints."""
-    text = "\n".join(
-        f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}"
-        for name, value in config
-        if name not in _NOT_COMPUTED_WITH
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    values = config.model_dump(mode="json", exclude=set(_NOT_COMPUTED_WITH))
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
@@ -462,7 +493,7 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
         metadata: Metadata of the checkpoint.
         config: Config of the run.
     """
-    required = {"config", "data", "seconds", "counts", "metrics", "params", "host_state"}
+    required = {"config", "data", "seconds", "counts", "metrics", "params"}
     if missing := required - metadata.keys():
         raise ValueError(
             f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
@@ -519,4 +550,4 @@ def _transfer(array: np.ndarray, like: Any) -> Any:
     # Programs would be compiled again if an array were committed to a device and `like` is not.
     sharding = like.sharding if isinstance(like, jax.Array) and like.committed else None
     # The memory must not be shared with NumPy, because programs may reuse the memory of their arguments.
-    return with_key_type_of(like, jax.device_put(array, sharding, may_alias=False))
+    return with_key_type(jax.device_put(array, sharding, may_alias=False), key_type_of(like))

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import inspect
 import logging
-import operator
 import re
 import sys
 import sysconfig
@@ -20,7 +19,7 @@ import jax
 import numpy as np
 
 from phalanx.config import Config
-from phalanx.training.device_mesh import without_key_type
+from phalanx.core.vector import without_key_type
 from phalanx.training.run_dir import load_metadata
 
 _LOG = logging.getLogger("phalanx.training")
@@ -44,15 +43,13 @@ def identify_code(
         `sources`, the result of `source_digests`, and `network`: the name of the network's class, a digest of
         its structure, and whether it is the default network.
     """
-    code: dict[str, Any] = {"sources": source_digests([*objects, *_objects_in(network)])}
-    if network is not None:
-        structure = hashlib.sha256(_describe(network).encode()).hexdigest()[:16]
-        code["network"] = {
-            "name": _label(network),
-            "structure": structure,
-            "is_default": is_default_network,
-        }
-    return code
+    found = list(objects)
+    if network is None:
+        return {"sources": source_digests(found)}
+    text = _describe(network, found)
+    name, structure = text.partition("(")[0], hashlib.sha256(text.encode()).hexdigest()[:16]
+    described = {"name": name, "structure": structure, "is_default": is_default_network}
+    return {"sources": source_digests(found), "network": described}
 
 
 def source_digests(objects: Iterable[Any]) -> dict[str, str]:
@@ -162,89 +159,60 @@ def _imports_from_folder(source: bytes, folder: Path) -> Iterator[Path]:
                     yield file
 
 
-def _describe(value: Any, parents: tuple[Any, ...] = ()) -> str:
+def _describe(value: Any, found: list[Any], parents: tuple[Any, ...] = ()) -> str:
     """Describe a network, one of its fields or a function, equally in every process.
 
     Args:
         value: Value to describe.
+        found: List to which the functions and classes in the value are added.
         parents: Values that contain this value.
     """
-    value = _without_compilation(value)
+    while not isinstance(value, types.FunctionType) and hasattr(value, "__wrapped__"):  # such as by `jax.jit`
+        value = value.__wrapped__
     if any(value is parent for parent in parents):  # a function that calls itself
         return "..."
-    parts = [f"{name}={_describe(part, (*parents, value))}" for name, part in _parts(value)]
-    if isinstance(value, set | frozenset):
-        parts.sort()
-    return f"{_label(value)}({', '.join(parts)})" if parts else _label(value)
-
-
-def _objects_in(value: Any, parents: tuple[Any, ...] = ()) -> Iterator[Any]:
-    """Yield the functions in a network and the classes of all values in it."""
-    value = _without_compilation(value)
-    if any(value is parent for parent in parents):
-        return
-    yield value if _has_name(value) else type(value)
-    for _, part in _parts(value):
-        yield from _objects_in(part, (*parents, value))
-
-
-def _without_compilation(value: Any) -> Any:
-    """Return the function that was passed to `jax.jit` or a similar transformation, or `value` otherwise."""
-    while not isinstance(value, types.FunctionType) and hasattr(value, "__wrapped__"):
-        value = value.__wrapped__
-    return value
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Return the values that a value consists of, with their names."""
+    is_module = dataclasses.is_dataclass(type(value))  # or another dataclass
+    has_name = not is_module and isinstance(getattr(value, "__qualname__", None), str)
+    found.append(value if has_name else type(value))
+    parts: Any
     if isinstance(value, type):
-        return []
-    if _has_name(value):
-        return _parts_of_function(value)
-    if dataclasses.is_dataclass(value):  # also Equinox modules
-        fields = (field.name for field in dataclasses.fields(value) if field.compare)
-        return [(name, getattr(value, name, None)) for name in fields]
-    if isinstance(value, Config):
-        return list(value)
-    if isinstance(value, Mapping):
-        return sorted(((str(key), part) for key, part in value.items()), key=operator.itemgetter(0))
-    if isinstance(value, list | tuple | set | frozenset):
-        return [("", part) for part in value]
-    if isinstance(value, functools.partial):
-        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-    has_repr = type(value).__repr__ is not object.__repr__
-    return [] if has_repr else sorted(getattr(value, "__dict__", {}).items())
+        parts = {}
+    elif has_name:
+        parts = _parts_of_function(value)
+    elif isinstance(value, np.ndarray | jax.Array):
+        parts = {"data": hashlib.sha256(np.asarray(without_key_type(value)).tobytes()).hexdigest()}
+        parts |= {"dtype": str(value.dtype), "shape": value.shape}
+    elif is_module:
+        names = (field.name for field in dataclasses.fields(value) if field.compare)
+        parts = {name: getattr(value, name, None) for name in names}
+    elif isinstance(value, Config | Mapping):
+        parts = dict(value)
+    elif isinstance(value, list | tuple):
+        parts = dict(enumerate(value))
+    elif isinstance(value, set | frozenset):
+        parts = {_describe(part, found): True for part in value}
+    elif isinstance(value, functools.partial):
+        parts = {"func": value.func, "args": value.args, "keywords": value.keywords}
+    elif type(value).__repr__ is object.__repr__:
+        parts = getattr(value, "__dict__", {})
+    else:
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    name, parents = _qualified_name(value if has_name else type(value)), (*parents, value)
+    inner = [f"{key}={_describe(part, found, parents)}" for key, part in parts.items()]
+    return f"{name}({', '.join(sorted(inner))})"
 
 
-def _parts_of_function(function: Any) -> list[tuple[str, Any]]:
+def _parts_of_function(function: Any) -> dict[str, Any]:
     is_users = _user_file(function) is not None or function.__module__ == "__main__"
     if not is_users and "<locals>" not in function.__qualname__:
-        return []  # The name of a library's function determines what it computes.
-    found = [(name, getattr(function, name, None)) for name in ("__self__", "__defaults__", "__kwdefaults__")]
+        return {}  # The name of a library's function determines what it computes.
+    parts = {name: getattr(function, name, None) for name in ("__self__", "__defaults__", "__kwdefaults__")}
     if inspect.isfunction(function):
-        found += sorted(inspect.getclosurevars(function).nonlocals.items())
+        parts |= inspect.getclosurevars(function).nonlocals
         if is_users and function.__name__ == "<lambda>":
             with contextlib.suppress(OSError):  # Code that was typed into an interpreter has no source.
-                found.append(("source", inspect.getsource(function)))
-    return found
-
-
-def _label(value: Any) -> str:
-    """Describe a value without its parts."""
-    if isinstance(value, np.ndarray | jax.Array):
-        data = np.asarray(without_key_type(value)).tobytes()
-        return f"{value.dtype}{value.shape}{hashlib.sha256(data).hexdigest()}"
-    if _has_name(value):
-        return _qualified_name(value)
-    is_container = isinstance(value, Config | Mapping | list | tuple | set | frozenset | functools.partial)
-    if is_container or dataclasses.is_dataclass(value) or type(value).__repr__ is object.__repr__:
-        return _qualified_name(type(value))
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def _has_name(value: Any) -> bool:
-    """Return whether a value is a class, a function or a method."""
-    return isinstance(getattr(value, "__qualname__", None), str) and not dataclasses.is_dataclass(type(value))
+                parts["source"] = inspect.getsource(function)
+    return parts
 
 
 def _qualified_name(value: Any) -> str:

@@ -1,30 +1,32 @@
-"""Base classes for the settings of training runs, and functions that add the settings of an environment.
+"""Base classes for the settings of training runs, and the `env` section, whose settings depend on its id."""
 
-`PPOConfig` and other configs of policy algorithms have the sections `env`, `network` and `evaluation`, whose
-fields depend on the environment. `config_class` derives a class with these fields, so that an algorithm needs
-only one config class for all environments.
-"""
-
-import abc
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, create_model, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from phalanx.config import PRESET_FOLDER, Config, load_config, load_preset, parse_overrides
+from phalanx import registry
+from phalanx.config import PRESET_FOLDER, Config, Section, load_config, load_preset, parse_overrides
 from phalanx.core.environment import Environment
 from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig
+from phalanx.core.spec import EnvSpec
+from phalanx.import_path import absolute_address
 from phalanx.logging.config import LoggingConfig
-from phalanx.registry import environment_class, settings_class
 from phalanx.text.env import PromptFormat
-from phalanx.text.env_spec import TextEnvConfig, env_config_class, parse_env_spec
+from phalanx.text.names import TextEnvConfig, parse_env_name
 from phalanx.training.optimizer import OptimizerConfig
 
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
-AnyEnvRunConfig = TypeVar("AnyEnvRunConfig", bound="EnvRunConfig")
 
 OPTIMIZER_ALIASES = {
     "lr": "optimizer.learning_rate",
@@ -39,8 +41,6 @@ class CheckpointConfig(Config):
 
     A checkpoint of the last update is always saved.
     """
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {"best": "best_metric"}
 
     every: int = Field(default=50, ge=1)
     """Number of updates between two checkpoints."""
@@ -106,123 +106,181 @@ class RunConfig(Config):
             raise ValueError(f"{cls.__name__} has no setting env.id, so no environment can be chosen{hint}")
         return load_config(cls, preset, overrides, settings=inherited)
 
+    @classmethod
+    def inherit(cls, source: "RunConfig") -> dict[str, Any] | None:
+        """Return the settings that a new run inherits from the run that it starts from (`init_from`).
+
+        Args:
+            source: Config of the run whose parameters become the initial parameters of the new run.
+
+        Returns:
+            Nested settings, which take precedence over presets. None if no settings are inherited.
+        """
+        return None
+
 
 class EnvRunConfig(RunConfig):
-    """Base class for the settings of algorithms that train in the environment named by `env.id`.
-
-    The fields of some sections depend on the environment. `load` derives a class with these fields.
-    """
+    """Base class for the settings of algorithms that train in the environment named by `env.id`."""
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
-    algorithm_config: ClassVar["type[EnvRunConfig] | None"] = None
-    """The algorithm's own config class, if this class was derived from it by adding the settings of an
-    environment. None if this class is the algorithm's own config class."""
 
     env: Any
     """Environment and its settings."""
 
     @classmethod
     def load(
-        cls: type[AnyEnvRunConfig],
+        cls: type[AnyRunConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
         *,
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
-    ) -> AnyEnvRunConfig:
-        algorithm_config = cls.algorithm_config or cls
-        preset_values = {} if preset is None else load_preset(algorithm_config, preset)
-        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
-        has_env_section = isinstance(preset_values.get("env"), Mapping)
-        name, composed = algorithm_config._with_env_settings(name, has_env_section)
+    ) -> AnyRunConfig:
+        values = {} if preset is None else load_preset(cls, preset)
+        name = choose_environment(env, [values, inherited or {}, parse_overrides(overrides)])
+        settings = dict(inherited or {})
         if preset is None and inherited is None and name:
-            preset = default_preset(algorithm_config, name)
-            if preset is not None and env == preset:
-                # A preset named after an environment can select a more specific one, such as
-                # `lights_out::multi`.
-                name = load_preset(algorithm_config, preset).get("env", {}).get("id", name)
-                name, composed = algorithm_config._with_env_settings(name, has_env_section)
-        config: Any = load_config(composed, preset, overrides, settings=inherited)
-        return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
+            preset = default_preset(cls, name)
+            # A preset that is named after an environment can select a more specific one, such as
+            # `lights_out::multi`.
+            if preset is not None and preset == env and load_preset(cls, preset).get("env", {}).get("id"):
+                name = ""
+        if name:
+            settings["env"] = {**settings.get("env", {}), "id": name}
+        return load_config(cls, preset, overrides, settings=settings)
 
-    @classmethod
-    @abc.abstractmethod
-    def _with_env_settings(cls, name: str, has_env_section: bool) -> "tuple[str, type[EnvRunConfig]]":
-        """Return a config class that also has the settings of an environment.
 
-        Args:
-            name: Name of the environment. Empty if none was chosen.
-            has_env_section: Whether the preset has an `env` section. If not, an empty `name` is an error for
-                algorithms that have no default environment.
-
-        Returns:
-            The full name of the environment and the config class.
-        """
+_OBJECT_SPEC = EnvSpec(make=Environment)
+"""Spec of environments that are passed to an algorithm as objects."""
 
 
 class EnvConfig(Config):
-    """The `env` section of a config. `config_class` adds the settings of the environment named by `id`."""
+    """The `env` section of a config: the name of an environment, and the environment's own settings.
+
+    In YAML and on the command line, all of them are direct entries of the section.
+    """
 
     id: str = ""
     """Environment: an id such as `arc-v2`, `package.module:Name` or `path/file.py:Name`. Empty if the
     environment was passed to the algorithm as an object."""
+    settings: SerializeAsAny[Config] = Config()
+    """Settings of the environment, an instance of the config class of its `EnvSpec`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _validate_settings(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or isinstance(values.get("settings"), Config):
+            return values
+        own = {key: value for key, value in values.items() if key != "id"}
+        if not values.get("id"):
+            if own:
+                raise ValueError(f"the setting {next(iter(own))} requires an environment: set env.id")
+            return values
+        name, spec = registry.find(str(values["id"]))
+        return {"id": name, "settings": spec.validate(own)}
+
+    @model_serializer(mode="plain")
+    def _flatten(self, info: Any) -> dict[str, Any]:
+        return {"id": self.id, **self.settings.model_dump(mode=info.mode)}
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The environment's spec. If the environment was passed as an object, the defaults of `EnvSpec`."""
+        return registry.find(self.id)[1] if self.id else _OBJECT_SPEC
+
+    def make(self) -> Environment:
+        """Create the environment."""
+        if not self.id:
+            raise ValueError(
+                "the config names no environment: use PPOConfig.load(overrides=['env.id=arc']), for example, "
+                "or pass an environment to the algorithm"
+            )
+        return self.spec.create(self.settings)
 
 
 class PolicyRunConfig(EnvRunConfig):
     """Base class for the settings of algorithms that train a policy network in an environment."""
 
-    environment_type: ClassVar[type[Environment] | None] = None
-    """Class of the environment whose settings this config class includes. Set by `config_class`; None for
-    classes that have no settings of a specific environment."""
-
     env: EnvConfig = EnvConfig()
     """Environment and its settings."""
-    network: Config = Config()
+    network_path: str = ""
+    """Function or class that creates the policy network from a key, as `package.module:Name` or
+    `path/file.py:Name`. If empty, the environment's own network is used, with the settings in `network`."""
+    network: SerializeAsAny[Config] = Config()
     """Settings for the policy network. The available settings depend on the environment."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Settings for Adam, the learning-rate schedule and gradient clipping."""
-    evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig()
+    evaluation: SerializeAsAny[EvaluationConfig] = EpisodeEvaluationConfig()
     """Settings for evaluations during training. The available settings depend on the environment."""
+
+    @classmethod
+    def load(
+        cls: type[AnyRunConfig],
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
+    ) -> AnyRunConfig:
+        config: Any = super().load(preset, overrides, env=env, inherited=inherited)
+        # The config of a run whose environment was passed as an object has no id.
+        if preset is None and not config.env.id:
+            raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
+        return config
+
+    @property
+    def environment_types(self) -> tuple[Any, ...]:
+        return (self.env.spec.make,) if self.env.id else ()
+
+    @classmethod
+    def section_types(cls, values: Mapping[str, Any]) -> dict[str, Section]:
+        env = values.get("env")
+        name = env.get("id") if isinstance(env, Mapping) else None
+        spec = registry.find(str(name))[1] if name else _OBJECT_SPEC
+        fields = {"id": EnvConfig.model_fields["id"], **(spec.settings_fields if name else {})}
+        return {"env": fields, "network": spec.network_config, "evaluation": spec.evaluation.config}
+
+    @field_validator("network_path")
+    @classmethod
+    def _make_absolute(cls, value: str) -> str:
+        return absolute_address(value) if value else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _validate_sections(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        env: EnvConfig = _validate_section("env", EnvConfig, values.get("env", EnvConfig()))
+        spec = env.spec
+        sections: dict[str, Config] = {"env": env}
+        for name, expected in (("network", spec.network_config), ("evaluation", spec.evaluation.config)):
+            value = values.get(name, {})
+            if isinstance(value, Config) and not isinstance(value, expected):
+                # Settings that all environments share, such as those of an algorithm's default.
+                value = {field: getattr(value, field) for field in value.model_fields_set}
+            sections[name] = _validate_section(name, expected, value)
+        return {**values, **sections}
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "PolicyRunConfig":
         self.optimizer.check_supported("adamw")
         return self
 
-    @classmethod
-    def _with_env_settings(cls, name: str, has_env_section: bool) -> tuple[str, type[EnvRunConfig]]:
-        if name:
-            full_name, environment = environment_class(name)
-            return full_name, config_class(cls, environment)
-        if not has_env_section:
-            raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
-        # The preset is the config of a run whose environment was passed as an object.
-        return "", cls
 
-    @property
-    def environment_types(self) -> tuple[Any, ...]:
-        return () if self.environment_type is None else (self.environment_type,)
+def _validate_section(name: str, cls: type[AnyConfig], value: Any) -> AnyConfig:
+    """Validate a section of a config. The locations in errors start with the name of the section."""
+    try:
+        return cls.model_validate(value)
+    except ValidationError as error:
+        details: list[Any] = [{**detail, "loc": (name, *detail["loc"])} for detail in error.errors()]
+        raise ValidationError.from_exception_data(cls.__name__, details) from None
 
-    @property
-    def environment_settings(self) -> Any:
-        """Settings in the `env` section, without the id.
 
-        The value is an instance of the environment's `config_type`. If the environment has no `config_type`,
-        the value is a mapping of constructor arguments.
-        """
-        config_type = None if self.environment_type is None else self.environment_type.config_type
-        if config_type is None:
-            return {name: value for name, value in self.env if name != "id"}
-        return config_type(**{name: getattr(self.env, name) for name in config_type.model_fields})
+class TextEvaluationConfig(EvaluationConfig):
+    """Settings for evaluations of a language model during training."""
 
-    def make_environment(self) -> Environment:
-        """Create the environment that the `env` section describes."""
-        if self.environment_type is None:
-            raise ValueError(
-                "the config names no environment: use PPOConfig.load(overrides=['env.id=arc']), for example, "
-                "or pass an environment to the algorithm"
-            )
-        return self.environment_type.from_config(self.environment_settings)
+    num_episodes: int = Field(default=20, ge=0)
+    """Number of evaluation episodes per task. 0 disables these evaluations."""
 
 
 class TextRunConfig(EnvRunConfig):
@@ -237,68 +295,19 @@ class TextRunConfig(EnvRunConfig):
     the rules. `full` prompts include the rules. Environments with only one format ignore this setting."""
 
     @classmethod
-    def _with_env_settings(cls, name: str, has_env_section: bool) -> tuple[str, type[EnvRunConfig]]:
-        name = name or cls.model_fields["env"].default.id
-        return name, text_config_class(cls, env_config_class(name))
+    def section_types(cls, values: Mapping[str, Any]) -> dict[str, Section]:
+        env = values.get("env")
+        name = env.get("id") if isinstance(env, Mapping) else None
+        return {"env": TextEnvConfig.fields_for(str(name or cls.model_fields["env"].default.id))}
+
+    @property
+    def trained_env(self) -> TextEnvConfig | None:
+        """Environment that the model is trained in. None if it is trained on data."""
+        return self.env
 
     @property
     def environment_types(self) -> tuple[Any, ...]:
-        return tuple(part.load() for part in parse_env_spec(self.env.id)) if self.env.id else ()
-
-
-@functools.cache
-def text_config_class(
-    algorithm_config: type[TextRunConfig], section: type[TextEnvConfig]
-) -> type[TextRunConfig]:
-    """Derive a subclass of an algorithm's config class whose `env` section configures a text environment.
-
-    Args:
-        algorithm_config: Config class of the algorithm.
-        section: Class of the `env` section.
-    """
-    return _derive_class(algorithm_config, algorithm_config.__name__, {"env": section})
-
-
-@functools.cache
-def config_class(
-    algorithm_config: type[PolicyRunConfig], environment: type[Environment]
-) -> type[PolicyRunConfig]:
-    """Derive a subclass of an algorithm's config class that also has the settings of an environment.
-
-    The sections `env`, `network` and `evaluation` get the fields of the environment's `config_type`,
-    `network_config` and `evaluation_config`. If the environment has no `config_type`, the fields of `env` are
-    the arguments of the environment's constructor.
-    """
-    sections = {"env": settings_class(environment, EnvConfig), "evaluation": environment.evaluation_config}
-    if environment.network_config is not None:
-        sections["network"] = environment.network_config
-    name = f"{environment.__name__}{algorithm_config.__name__}"
-    composed = _derive_class(algorithm_config, name, sections)
-    composed.environment_type = environment
-    return composed
-
-
-def _derive_class(
-    algorithm_config: type[AnyEnvRunConfig], name: str, sections: Mapping[str, type[Config]]
-) -> type[AnyEnvRunConfig]:
-    """Derive a config class in which some sections are replaced.
-
-    Args:
-        algorithm_config: Class to derive from.
-        name: Name of the new class.
-        sections: Class of each replaced section, by name. If a class has required fields, its section is
-            required as well.
-    """
-    fields: dict[str, Any] = {}
-    for section, cls in sections.items():
-        is_complete = not any(field.is_required() for field in cls.model_fields.values())
-        description = algorithm_config.model_fields[section].description
-        fields[section] = cls, Field(default=cls() if is_complete else ..., description=description)
-    composed = create_model(
-        name, __base__=algorithm_config, __module__=__name__, __doc__=algorithm_config.__doc__, **fields
-    )
-    composed.algorithm_config = algorithm_config
-    return composed
+        return tuple(part.load() for part in parse_env_name(self.env.id)) if self.env.id else ()
 
 
 def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> str:

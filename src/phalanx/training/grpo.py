@@ -15,8 +15,7 @@ import concurrent.futures
 import itertools
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,19 +27,16 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EvaluationResult
 from phalanx.data.collation import collate
 from phalanx.data.packing import PackingConfig, assign_packs
 from phalanx.data.plans.batch_plan import BatchSpec
 from phalanx.data.samples import Sample
-from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.lm.evaluation import (
     TextEvalConfig,
     evaluate_language_model,
     evaluation_records,
     sample_conversations,
-    text_eval_config,
 )
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import LMTokenizer
@@ -49,9 +45,9 @@ from phalanx.lm.text_policy import LMPolicy, Turn
 from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import TaskSeed, TextVectorEnvironment
-from phalanx.text.env_spec import TextEnvConfig
+from phalanx.text.names import TextEnvConfig
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig, TextEvaluationConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 from phalanx.training.text_task_curriculum import TaskCurriculum, TaskCurriculumConfig
 
@@ -64,33 +60,6 @@ class GRPOConfig(TextRunConfig):
     """Configuration for GRPO."""
 
     preset_group = "grpo"
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "environment": "env.id",
-        "difficulty": "env.difficulty",
-        "turns": "env.turns",
-        "arcade.connections": "env.num_connections",
-        "arcade.max_refused": "env.max_consecutive_invalid_answers",
-        "arcade": "env",
-        "compact": "prompt_format",
-        "max_new_tokens": "max_completion_length",
-        "legal_only": "legal_actions_only",
-        "ahead": "async_rollouts",
-        "grpo.groups": "num_prompts",
-        "grpo.group_size": "num_generations",
-        "grpo.epochs": "num_iterations",
-        "grpo.clip": "epsilon",
-        "grpo.clip_high": "epsilon_high",
-        "grpo.kl": "beta",
-        "grpo.level": "importance_sampling_level",
-        "grpo.scale": "scale_rewards",
-        "grpo.credit": "advantage_granularity",
-        "grpo.discount": "gamma",
-        "grpo.negative": "negative_advantage_weight",
-        "grpo.learned": "max_trained_generations",
-        "grpo.width": "max_length",
-        "grpo.rows": "microbatch_size",
-        "evaluation.puzzles": "evaluation.num_episodes",
-    }
 
     seed: int = Field(default=0, ge=0)
     """Seed for the initial model, the starting points and the sampled tokens."""
@@ -163,12 +132,28 @@ class GRPOConfig(TextRunConfig):
     provides the initial parameters."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4, lr_schedule="constant", b2=0.98)
     """Settings for the optimizer and the learning rate."""
-    evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=20)
+    evaluation: TextEvaluationConfig = TextEvaluationConfig(every=20)
     """Settings for evaluations on episodes of the validation split."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20)
     """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=20)
     """Settings for logging metrics and sampled episodes."""
+
+    @classmethod
+    def inherit(cls, source: RunConfig) -> dict[str, Any]:
+        """Return the source run's settings for the model, tokenizer, prompt format and environment.
+
+        The environment is left out if the source run has no text environment or uses `puzzle_server`.
+        """
+        if not isinstance(source, TextRunConfig):
+            raise ValueError(
+                f"GRPO starts from a run of sft or grpo, but this one has a {type(source).__name__}"
+            )
+        values = source.model_dump()
+        inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
+        if source.trained_env is not None and source.env.id not in ("", "puzzle_server"):
+            inherited["env"] = values["env"]
+        return inherited
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "GRPOConfig":
@@ -532,13 +517,10 @@ class GRPO(Algorithm[GRPOState]):
         ref_params = jax.tree.map(jnp.copy, params)
         return GRPOState(params, self._optimizer.init(params), jnp.int32(0), ref_params)
 
-    def with_seed(self, seed: int) -> "GRPO":
-        return type(self)(self._config_with_seed(seed), self.environment)
-
     @property
-    def _compilation_key(self) -> tuple[Any, ...]:
+    def _program_key(self) -> tuple[Any, ...]:
         # The compiled programs do not depend on the environment.
-        algorithm, _, settings = super()._compilation_key
+        algorithm, _, settings = super()._program_key
         return algorithm, settings
 
     def model(self, params: PyTree) -> LanguageModel:
@@ -551,25 +533,8 @@ class GRPO(Algorithm[GRPOState]):
         return self._lm_policy(state.params)
 
     @classmethod
-    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config]:
-        return text_eval_config(env, config.env)
-
-    @classmethod
-    def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
-        """Return the source run's settings for the model, tokenizer, prompt format and environment.
-
-        The environment is left out if the source run has no text environment or uses `puzzle_server`.
-        """
-        if not isinstance(source, TextRunConfig):
-            raise ValueError(
-                f"GRPO starts from a run of sft or grpo, but this one has a {type(source).__name__}"
-            )
-        values = source.model_dump()
-        inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
-        data = values.get("data", {})
-        if not data.get("plan") and not data.get("samples") and source.env.id not in ("", "puzzle_server"):
-            inherited["env"] = values["env"]
-        return inherited
+    def evaluation_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return TextEvalConfig
 
     def update(self, state: GRPOState) -> tuple[GRPOState, UpdateResult]:
         """Run rollouts, compute advantages and train on the completions."""
@@ -613,7 +578,7 @@ class GRPO(Algorithm[GRPOState]):
 
     def _rollout(self, params: PyTree, episodes: list[TaskSeed], step: int) -> RolloutBatch:
         """Run `num_generations` attempts from each of the given starting points."""
-        size, key = self.config.num_generations, jax.random.fold_in(jax.random.key(self.seed), step)
+        size, key = self.config.num_generations, jax.random.fold_in(jax.random.key(self.config.seed), step)
         attempts = [episode for episode in episodes for _ in range(size)]
         conversations = rollout(self._lm_policy(params), self.environment, attempts, key)
         groups = [conversations[first : first + size] for first in range(0, len(conversations), size)]
@@ -764,28 +729,18 @@ class GRPO(Algorithm[GRPOState]):
         """Run one validation episode for each task and return the records."""
         return sample_conversations(self.policy(state), self.environment, update)
 
-    def data_fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         return self.environment.fingerprint
 
-    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return the state of the curriculum, and write the pending rollouts to a file."""
-        state = self._curriculum.state_dict()
-        if self._pending is None:
-            return state
-        pending_folder = folder / _PENDING_ROLLOUTS
-        pending_folder.mkdir(exist_ok=True)
-        for path in pending_folder.glob("*.json"):
-            if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
-                path.unlink()
-        with atomic_write(pending_folder / f"{update}.json", "w", checksum=True) as file:
-            write_json(file, self._pending.to_json())
-        return state | {"pending_rollouts": f"{update}.json"}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the curriculum and the pending rollouts."""
+        pending = None if self._pending is None else self._pending.to_json()
+        return {"curriculum": self._curriculum.state_dict(), "pending_rollouts": pending}
 
-    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        self._curriculum.load_state_dict(saved)
-        if "pending_rollouts" in saved:
-            path = folder / _PENDING_ROLLOUTS / saved["pending_rollouts"]
-            self._pending = RolloutBatch.from_json(read_verified_json(path))
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._curriculum.load_state_dict(state["curriculum"])
+        pending = state["pending_rollouts"]
+        self._pending = None if pending is None else RolloutBatch.from_json(pending)
 
     def close(self) -> None:
         self.environment.close()

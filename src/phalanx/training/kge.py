@@ -23,7 +23,6 @@ from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import DictEvaluationResult, EvaluationConfig, EvaluationResult
 from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
-from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, load_kge_metadata, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
@@ -32,6 +31,7 @@ from phalanx.logging.config import LoggingConfig
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.vocabulary import ProofVocabulary
+from phalanx.ragged import expand_ranges
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
 from phalanx.training.checkpoints import CheckpointRef, open_checkpoint
 from phalanx.training.config import OPTIMIZER_ALIASES, CheckpointConfig, RunConfig
@@ -67,17 +67,6 @@ class KGEConfig(RunConfig):
     preset_group = "kge"
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     num_updates_setting = "num_epochs"
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "kge.model": "model.name",
-        "kge.dim": "model.embedding_dim",
-        "kge.relation_dim": "model.relation_dim",
-        "kge.identity_share": "model.identity_init_dim_fraction",
-        "kge.optimizer": "optimizer.name",
-        "kge.learning_rate_end": "optimizer.end_learning_rate",
-        "kge.negatives": "num_negatives_per_batch",
-        "num_negatives": "num_negatives_per_batch",
-        "num_updates": "num_epochs",
-    }
 
     dataset: str = GENERATED
     """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
@@ -359,8 +348,6 @@ class KGETrainer(Algorithm[TrainState]):
 
     name = "kge"
     config_type = KGEConfig
-    eval_config = LinkPredictionConfig
-    policy_checkpoint = "best"
     unit = "triples"
     headline = ("loss",)
 
@@ -380,9 +367,13 @@ class KGETrainer(Algorithm[TrainState]):
         )
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
 
+    @classmethod
+    def evaluation_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return LinkPredictionConfig
+
     def init(self, key: Key, params: KGE | None = None) -> TrainState:
         """Create the initial state. The config's seed is used instead of the key."""
-        generator = np.random.default_rng(self.seed)
+        generator = np.random.default_rng(self.config.seed)
         if params is None:
             params = KGE.create(
                 self.config.model, self.train.num_relations, self.train.num_entities, generator
@@ -393,7 +384,7 @@ class KGETrainer(Algorithm[TrainState]):
         """Train for one epoch."""
         epoch = int(state.step)
         # In a loop, this generator compiles faster than the default one.
-        key = jax.random.fold_in(jax.random.key(self.seed, impl="rbg"), epoch)
+        key = jax.random.fold_in(jax.random.key(self.config.seed, impl="rbg"), epoch)
         state, loss = self.run_epoch(state, self.train.sample_epoch(self.config, epoch), key)
         return state, UpdateResult({"loss": loss}, counts={"triples": len(self.train)})
 
@@ -461,7 +452,7 @@ class KGETrainer(Algorithm[TrainState]):
     def metadata(self, state: TrainState) -> dict[str, Any]:
         return {"num_parameters": count_parameters(state.params.model), "num_triples": len(self.train)}
 
-    def data_fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         base = self.knowledge_base
         names = "\n".join((*base.vocabulary.predicates, "", *base.vocabulary.entities))
         triples = base.triples("train").tobytes() + base.triples("valid").tobytes()
@@ -487,7 +478,7 @@ class KGETrainer(Algorithm[TrainState]):
 
     def _calibrate(self, kge: KGE) -> KGE:
         return calibrate(
-            kge, self.knowledge_base.triples("valid"), self.knowledge_base.known_triples, self.seed
+            kge, self.knowledge_base.triples("valid"), self.knowledge_base.known_triples, self.config.seed
         )
 
     def summarize(self, result: TrainResult) -> list[str]:

@@ -1,7 +1,6 @@
 """Optimizers and learning-rate schedules."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +16,6 @@ ScheduleName = Literal["constant", "linear", "cosine"]
 
 class OptimizerConfig(Config):
     """Settings for the optimizer, the learning-rate schedule and gradient clipping."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "method": "name",
-        "learning_rate_end": "end_learning_rate",
-        "fall": "lr_schedule",
-        "clip": "max_grad_norm",
-        "accumulate": "grad_accum_steps",
-    }
 
     name: Literal["adamw", "adagrad", "muon"] = "adamw"
     """Optimizer. `adamw` is Adam with decoupled weight decay. `muon` (Jordan et al., 2024) orthogonalizes the

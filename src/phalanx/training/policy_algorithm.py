@@ -1,29 +1,38 @@
 """Base class for algorithms that train a policy network in an environment."""
 
+import concurrent.futures
+import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array, Float, Int32, PyTree
 
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
-from phalanx.core.episodes import record_episodes
-from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, EvaluationResult
+from phalanx.core.episodes import draw_episodes, record_episodes
+from phalanx.core.evaluation import EvaluationResult
+from phalanx.core.policy_episodes import record_policy_episodes
+from phalanx.core.policy_from_spaces import policy_from_spaces
+from phalanx.core.spec import EnvSpec
 from phalanx.formatting import format_count
+from phalanx.import_path import import_object
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import write_json
+from phalanx.logging.report.policy_episodes import FILE_NAME as POLICY_EPISODES
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import describe_seeds
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
 from phalanx.training.code_identity import identify_code
 from phalanx.training.config import PolicyRunConfig
-from phalanx.training.device_mesh import DeviceMesh
+from phalanx.training.device_mesh import create_mesh
 from phalanx.training.optimizer import adam, lr_schedule
 
 State = TypeVar("State", bound=TrainState)
-AnyPolicyAlgorithm = TypeVar("AnyPolicyAlgorithm", bound="PolicyAlgorithm[Any]")
 
 
 class PolicyAlgorithm(Algorithm[State], Generic[State]):
@@ -32,48 +41,85 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     Args:
         config: Settings for the run.
         environment: Environment to train in. If None, it is created from the config's `env` section.
-        network: Function or class that creates the policy network from a key. If None, the environment's own
-            network is created from the config's `network` section.
+        network: Function or class that creates the policy network from a key. If None, the network of the
+            environment's spec is created from the config's `network` section.
         mesh: Devices to train on. If None, all devices are used.
     """
+
+    trains_value: ClassVar[bool] = True
+    """Whether the values that the network estimates are trained. If not, the report does not show them."""
 
     def __init__(
         self,
         config: PolicyRunConfig,
         environment: Environment | None = None,
         network: Callable[[Key], PolicyNetwork] | None = None,
-        mesh: DeviceMesh | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
-        environment = config.make_environment() if environment is None else environment
-        super().__init__(config, environment, mesh)
+        super().__init__(config, config.env.make() if environment is None else environment)
+        self.mesh = create_mesh() if mesh is None else mesh
+        self.spec: EnvSpec = config.env.spec
+        self.tasks = self.spec.tasks(self.environment, config.seed)
+        """Source of the environments for training and evaluation."""
         self.optimizer = adam(config.optimizer)
         """Adam with gradient clipping, but without the learning rate: algorithms multiply its updates by
         `learning_rate`."""
-        self.make_network = network or default_network(config, environment)
-        self._has_default_network = network is None
-        shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
-        self.network_structure = eqx.filter(
-            shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
-        )
+        self.make_network = network or default_network(config, self.environment)
+        self._has_default_network = network is None and not config.network_path
+        _, self.network_structure = network_shapes(self.make_network)
+        # A thread prepares the tasks of the next update while XLA's threads compute the current one.
+        self._worker: concurrent.futures.ThreadPoolExecutor | None = None
+        self._environments: dict[int, concurrent.futures.Future[Environment]] = {}
+        self._types: Any = None
 
     @classmethod
-    def for_evaluation(cls: type[AnyPolicyAlgorithm], config: Any) -> AnyPolicyAlgorithm:
-        return cls(config, mesh=DeviceMesh(jax.devices()[:1]))
-
-    @classmethod
-    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
-        environment = config.environment_type
-        if environment is None:
-            return None
-        # Only the default evaluation reads the seed.
-        is_default = environment.evaluate is Environment.evaluate
-        if is_default and environment.evaluation_config is EpisodeEvaluationConfig:
-            return environment.eval_config or EpisodeEvalCommandConfig
-        return environment.eval_config or environment.evaluation_config
+    def evaluation_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
+        spec = config.env.spec
+        return (spec.eval_command or spec.evaluation).config if config.env.id else None
 
     @property
-    def _compilation_key(self) -> tuple[Any, ...]:
-        return *super()._compilation_key, self.network_structure
+    def _program_key(self) -> tuple[Any, ...]:
+        # The module itself may not be hashable, for example if it has a list of layers.
+        leaves, structure = jax.tree.flatten(self.network_structure)
+        return *super()._program_key, structure, tuple(leaves), self.mesh
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(cancel_futures=True)
+        self._worker, self._environments = None, {}
+
+    def place(self, state: State, specs: PyTree = P()) -> State:  # noqa: B008 - immutable
+        """Copy a state to the devices of the mesh. The first update is compiled for this placement.
+
+        Args:
+            state: The state.
+            specs: How its arrays are distributed over the devices. By default, all devices have copies.
+        """
+        shardings = jax.tree.map(functools.partial(NamedSharding, self.mesh), specs)
+        return jax.device_put(state, shardings, may_alias=False)
+
+    def training_environment(self, update: int) -> Environment:
+        """Return the environment for an update, counted from 0. A thread prepares the one for the next
+        update.
+
+        Raises:
+            ValueError: If it would need another compiled program than the environments of other updates.
+        """
+        self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "tasks")
+        self._environments = {n: found for n, found in self._environments.items() if n >= update - 1}
+        for wanted in (update, min(update + 1, max(update, self.num_updates - 1))):
+            if wanted not in self._environments:
+                self._environments[wanted] = self._worker.submit(self.tasks.training, wanted)
+        environment = self._environments[update].result()
+        types = jax.tree.flatten(jax.tree.map(jax.typeof, environment))
+        self._types = self._types or types
+        if types != self._types:
+            raise ValueError(
+                f"the task source of {type(environment).__name__} changed its settings or the shapes of its "
+                "arrays, so every update would be compiled again: return environments that differ only in "
+                "the values of their arrays"
+            )
+        return environment
 
     def network(self, params: PyTree) -> PolicyNetwork:
         """Return the policy network with the given parameters."""
@@ -83,13 +129,9 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         """Compute the learning rate of update `step`, counted from 0."""
         return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
 
-    @jit_method
+    @jit_method(optimize=False)
     def init_params(self, key: Key) -> PyTree:
-        """Create initial parameters.
-
-        This method is compiled separately from the reset of the environments. In a joint program, the number
-        of environments could affect XLA's optimizations and thus the rounding of the parameters.
-        """
+        """Create initial parameters."""
         return eqx.filter(self.make_network(key), eqx.is_array)
 
     def policy(self, state: State) -> PolicyNetwork:
@@ -97,47 +139,49 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         return self.network(state.params)
 
     def evaluate(self, state: State, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate the policy with the environment's `evaluate` method."""
-        return self.environment.evaluate(self.policy(state), self._evaluation_settings(settings), final)
+        """Evaluate the policy as the environment's spec describes.
 
-    def _evaluation_settings(self, settings: Config) -> Any:
-        """Convert settings to the environment's `evaluation_config` class.
-
-        This is necessary if the environment was passed as an object, because the `evaluation` section of the
-        config then has only the settings that are common to all environments.
+        In `phalanx eval`, the settings have the class that `evaluation_type` returns.
         """
-        expected = self.environment.evaluation_config
-        if self.config.environment_type is None and type(settings) is EpisodeEvaluationConfig:
-            return settings if expected is EpisodeEvaluationConfig else expected(every=settings.every)
-        return settings
+        evaluation = self.spec.evaluation
+        if self.spec.eval_command and isinstance(settings, self.spec.eval_command.config):
+            evaluation = self.spec.eval_command
+        return evaluation.run(self.tasks, self.policy(state), settings, final)
 
     def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run `logging.num_samples` episodes with sampled actions and return their records."""
-        environment = self.environment.at_step(update * self.config.num_steps)
-        episodes = record_episodes(
-            environment,
-            self.policy(state),
-            key,
-            self.config.logging.num_samples,
-            environment.max_episode_steps,
-            episode_num=update,
-        )
-        return environment.render_episodes(episodes)
+        """Run `logging.num_samples` episodes with sampled actions and return their records.
+
+        Environments that cannot be rendered have none.
+        """
+        environment = self.training_environment(max(update - 1, 0))
+        if not environment.render_modes:
+            return []
+        policy, count, task_name = self.policy(state), self.config.logging.num_samples, self.spec.task_name
+        episodes = record_episodes(environment, policy, key, count, episode_num=update, task_name=task_name)
+        return (self.spec.episode_view or draw_episodes)(environment, episodes)
 
     def metadata(self, state: State) -> dict[str, Any]:
-        return self.environment.metadata()
-
-    def code_identity(self) -> dict[str, Any]:
-        objects = [type(self), type(self.environment), *self.config.environment_types]
-        return identify_code(objects, self.network_structure, is_default_network=self._has_default_network)
-
-    def data_fingerprint(self) -> str:
-        return self.environment.fingerprint()
+        return self.tasks.metadata
 
     def export(self, state: State, folder: Path) -> None:
-        """Call the environment's `export_policy`, which can write files for other programs to `folder`."""
-        settings = self._evaluation_settings(self.config.evaluation)
-        self.environment.export_policy(self.policy(state), folder, settings)
+        """Record episodes of the trained policy for the report, if the run is complete."""
+        update = int(state.step)
+        if update < self.num_updates or not self.config.logging.sample_frequency:
+            return
+        found = record_policy_episodes(
+            self.spec, self.tasks, self.policy(state), self.config.evaluation, has_values=self.trains_value
+        )
+        if found is not None:
+            with atomic_write(folder / POLICY_EPISODES, "w", checksum=True) as file:
+                record = {"format": 1, "update": update, **found}
+                write_json(file, record, allow_nan=False, separators=(",", ":"))
+
+    def fingerprint(self) -> str:
+        return self.tasks.fingerprint
+
+    def _code(self) -> dict[str, Any]:
+        objects = [type(self), type(self.environment), *self.config.environment_types]
+        return identify_code(objects, self.network_structure, is_default_network=self._has_default_network)
 
     def summarize(self, result: TrainResult) -> list[str]:
         """Return lines of text that compare the greedy evaluations before and after training.
@@ -148,79 +192,63 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         greedy = [record for record in result.evaluations if record["mode"] == "greedy"]
         if not greedy:
             return super().summarize(result)
-        metric = "success_rate" if "success_rate" in greedy[0] else "episode_return"
+        has_rate = "success_rate" in greedy[0]
+        metric, style = ("success_rate", ".1%") if has_rate else ("episode_return", ".3f")
         first, last = (
-            [record for record in greedy if record["step"] == step]
-            for step in (greedy[0]["step"], greedy[-1]["step"])
+            [one for one in greedy if one["step"] == end["step"]] for end in (greedy[0], greedy[-1])
         )
-        style = ".1%" if metric == "success_rate" else ".3f"
 
         def mean(records: Sequence[Any]) -> str:
             return format(statistics.fmean(record[metric] for record in records), style)
 
-        name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']}{_format_size(last)})"
-        lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
-        if len(last) > 1 and metric == "success_rate":
+        split = last[0]["split"]
+        if (size := last[0].get("num_episodes")) is not None:
+            split += f", {format_count(size, 'episode')}{' per seed' if len(last) > 1 else ''}"
+        title = metric.replace("_", " ").capitalize()
+        lines = [f"{title} ({split}): {mean(first)} before, {mean(last)} after"]
+        if len(last) > 1 and has_rate:
             lines.append(f"  {describe_seeds([record[metric] for record in last], style)}")
         groups = last[0].get("groups", {})
         for group in groups:
-            before, after = (
-                mean([record["groups"][group] for record in records]) for records in (first, last)
-            )
+            before, after = (mean([one["groups"][group] for one in records]) for records in (first, last))
             lines.append(f"  {group:<{max(map(len, groups))}}  {before:>6} -> {after:>6}")
         # The evaluations of an extended run also include sampled attempts from its previous end.
         final = [record for record in result.evaluations if record["step"] == last[0]["step"]]
-        sampled = [record["pass_at_k"] for record in final if record.get("pass_at_k")]
-        if sampled:
-            rates = ", ".join(
-                f"pass@{k} {statistics.fmean(record[k] for record in sampled):.1%}" for k in sampled[0]
-            )
-            lines.append(f"Sampled attempts ({last[0]['split']}): {rates}")
-        baselines = last[0].get("baselines", {})
-        if baselines:
-            rates = ", ".join(f"{name.replace('_', ' ')} {value:.1%}" for name, value in baselines.items())
-            lines.append(f"Baselines: {rates}")
+        if sampled := [record["pass_at_k"] for record in final if record.get("pass_at_k")]:
+            rates = {f"pass@{k}": statistics.fmean(one[k] for one in sampled) for k in sampled[0]}
+            lines.append(f"Sampled attempts ({last[0]['split']}): {_format_rates(rates)}")
+        if baselines := last[0].get("baselines"):
+            lines.append(f"Baselines: {_format_rates(baselines)}")
         return lines
 
 
-def _format_size(records: Sequence[dict[str, Any]]) -> str:
-    """Format the number of evaluated episodes as a suffix, such as `, 20 episodes`.
+def _format_rates(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {rate:.1%}" for name, rate in rates.items())
 
-    Return an empty string if the number is unknown.
 
-    Args:
-        records: Records of the same evaluation, one per seed.
-    """
-    number = records[0].get("num_episodes", records[0].get("episodes"))
-    if number is None:
-        return ""
-    return f", {format_count(number, 'episode')}{' per seed' if len(records) > 1 else ''}"
+def network_shapes(make_network: Callable[[Key], PolicyNetwork]) -> tuple[PyTree, PyTree]:
+    """Return the shapes of a network's arrays, and the network without its arrays."""
+    shapes = eqx.filter_eval_shape(make_network, jax.random.key(0))
+    return eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
 
 def default_network(
     config: PolicyRunConfig, environment: Environment | None = None
 ) -> Callable[[Key], PolicyNetwork]:
-    """Return a function that creates the environment's policy network from a key.
+    """Return a function that creates the policy network of a config from a key.
 
     Args:
         config: Settings for the run.
-        environment: Environment that was passed to the algorithm as an object. None if the config describes
-            the environment.
+        environment: Environment whose spaces determine the network, if its spec defines none. If None, the
+            environment is created from the config.
     """
-    environment_type = config.environment_type or type(environment)
-    assert issubclass(environment_type, Environment)
-    settings, network_config = config.environment_settings, config.network
-    if config.environment_type is None:
-        settings = getattr(environment, "config", None)
-        network_config = (environment_type.network_config or Config)()
-
-    def create(key: Key) -> PolicyNetwork:
-        network: PolicyNetwork | None = environment_type.default_network(settings, network_config, key)
-        if network is None:
-            raise ValueError(
-                f"{environment_type.__name__} has no default network: define default_network, or pass a "
-                "network to the algorithm"
-            )
-        return network
-
-    return create
+    spec = config.env.spec
+    if config.network_path:
+        create: Callable[[Key], PolicyNetwork] = import_object(config.network_path)
+        return create
+    if spec.network is not None:
+        return functools.partial(spec.network, config.env.settings, config.network)
+    environment = config.env.make() if environment is None else environment
+    spaces = environment.observation_space, environment.action_space
+    network_config: Any = config.network
+    return functools.partial(policy_from_spaces, *spaces, network_config)

@@ -1,14 +1,13 @@
 """Proximal Policy Optimization (Schulman et al., 2017, arXiv:1707.06347) for any environment and network.
 
 Each update collects `num_steps` steps in each of `num_envs` environments, estimates advantages with GAE and
-takes `update_epochs * num_minibatches` gradient steps. The environments are divided into `num_env_shards`
-shards. Every shard runs the same program with the same shapes, and gradients are summed in shard order, so
-the weights are bit-identical for any number of processes with one device each. XLA compiles the program for
-several devices in one process differently, so its results can differ by rounding from those with one device.
-They are bit-identical for the same number of devices per process.
+takes `update_epochs * num_minibatches` gradient steps, all in one compiled program. With several devices,
+each has its own environments and samples, and the gradients are averaged.
 """
 
+import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -16,58 +15,38 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax  # type: ignore[import-untyped]
-from jax.flatten_util import ravel_pytree
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 from pydantic import Field, model_validator
 
-from phalanx.core.environment import Key
-from phalanx.core.vector import map_where
+from phalanx.core.environment import Environment, Key
+from phalanx.core.vector import map_where, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
 from phalanx.training.config import PolicyRunConfig, RunConfig
+from phalanx.training.device_mesh import AXIS, mean_over_devices
 from phalanx.training.optimizer import OptimizerConfig, ScheduleName, scheduled_value
 from phalanx.training.policy_algorithm import PolicyAlgorithm
-from phalanx.training.rollout import (
-    Episodes,
-    Rollout,
-    RolloutState,
-    collect_rollout,
-    init_rollout,
-    map_rows,
-    map_shards,
-)
+from phalanx.training.rollout import Episodes, Rollout, RolloutState, collect_rollout, init_rollout
 
 Scalar = Float[Array, ""]
-Samples = Float[Array, "*shards samples"]
+Samples = Float[Array, " samples"]
+Column = Float[Array, "rows 1"]
+Metrics = dict[str, Scalar]
+"""Losses and diagnostics by name, averaged over samples."""
 
 _VALUE_BATCH = 32
-"""Batch size for computing the values of the final observations of truncated episodes. It is small because a
-shard has few truncated episodes."""
+"""Batch size for computing the values of the final observations of truncated episodes. It is small because
+few episodes are truncated at the same time."""
 
 
 class PPOConfig(PolicyRunConfig):
     """Configuration for PPO."""
 
     preset_group = "ppo"
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "ppo.shuffle_groups": "num_env_shards",
-        "ppo.chunk": "microbatch_size",
-        "ppo.value_clip": "vf_clip_eps",
-        "ppo.value_coefficient": "vf_coef",
-        "ppo.entropy_coefficient": "ent_coef",
-        "ppo.learning_rate_end": "optimizer.end_learning_rate",
-        "ppo.learning_rate_schedule": "optimizer.lr_schedule",
-        "arc": "env",
-        "proofs": "env",
-        "dataset": "env.dataset",
-        "generated": "env.generated",
-        "depth_limit": "env.compute_depths_up_to",
-    }
-
     num_envs: int = Field(default=1024, ge=1)
-    """Total number of parallel environments on all devices and processes."""
+    """Total number of parallel environments on all devices. The number of devices must divide it."""
     num_steps: int = Field(default=16, ge=1)
     """Number of steps in each environment per update."""
     total_timesteps: int | None = Field(default=None, ge=1)
@@ -77,11 +56,6 @@ class PPOConfig(PolicyRunConfig):
     """Number of epochs over the samples in each update."""
     num_minibatches: int = Field(default=8, ge=1)
     """Number of minibatches, and therefore gradient steps, per epoch."""
-    num_env_shards: int = Field(default=8, ge=1)
-    """Number of shards that the environments are divided into. Gradients are computed per shard and summed in
-    a fixed order. Samples are shuffled within a shard, and every minibatch has the same number of samples
-    from each shard. The number of devices cannot exceed the number of shards. If this setting does not divide
-    `num_envs`, the next smaller divisor of `num_envs` is used."""
     microbatch_size: int | None = Field(default=64, ge=1)
     """Maximum number of samples in a forward and backward pass. Gradients are accumulated over a minibatch.
     On a CPU, 64 is about twice as fast as complete minibatches, because activations stay in the cache. If
@@ -125,23 +99,12 @@ class PPOConfig(PolicyRunConfig):
 
     @model_validator(mode="after")
     def _check_minibatches(self) -> "PPOConfig":
-        samples = self.num_envs // self.num_shards * self.num_steps
-        if samples % self.num_minibatches:
+        if self.steps_per_update % self.num_minibatches:
             raise ValueError(
-                f"num_minibatches must divide the {samples} samples of each of the {self.num_shards} shards "
-                f"of environments, got {self.num_minibatches}; change num_minibatches, num_steps or num_envs"
+                f"num_minibatches must divide the {self.steps_per_update} samples of an update, got "
+                f"{self.num_minibatches}; change num_minibatches, num_steps or num_envs"
             )
         return self
-
-    @property
-    def num_shards(self) -> int:
-        """Number of shards: the largest divisor of `num_envs` that is at most `num_env_shards`."""
-        return max(n for n in range(1, self.num_env_shards + 1) if self.num_envs % n == 0)
-
-    @property
-    def gradient_steps(self) -> int:
-        """Number of gradient steps per update, unless `target_kl` stops the update early."""
-        return self.update_epochs * self.num_minibatches
 
     @property
     def steps_per_update(self) -> int:
@@ -150,18 +113,14 @@ class PPOConfig(PolicyRunConfig):
 
 
 class PPOState(TrainState):
-    """Training state for PPO, with the sharded environment states and the key for the next update."""
+    """Training state for PPO, with the states of the environments and the key for the next update."""
 
     rollout: RolloutState
     key: Key
-    sharded_fields: ClassVar[tuple[str, ...]] = ("rollout",)
 
 
 class PPOBatch(eqx.Module):
-    """Samples of one update or one microbatch.
-
-    The arrays have shape `[shards, samples, ...]` for an update and `[samples, ...]` for a microbatch.
-    """
+    """Samples of an update, a minibatch or a microbatch. The arrays have the shape `[samples, ...]`."""
 
     observations: PyTree
     actions: PyTree
@@ -172,40 +131,8 @@ class PPOBatch(eqx.Module):
     """Value targets."""
 
 
-class PPOMetrics(eqx.Module):
-    """Losses and diagnostics for one gradient step, or their sums over several gradient steps."""
-
-    policy_loss: Scalar
-    value_loss: Scalar
-    loss: Scalar
-    entropy: Scalar
-    approx_kl: Scalar
-    clip_fraction: Scalar
-    gradient_norm: Scalar
-
-    @classmethod
-    def zeros(cls) -> "PPOMetrics":
-        """Return all-zero metrics, the initial value of a sum."""
-        return cls(*(jnp.zeros(()) for _ in dataclasses.fields(cls)))
-
-    def mean(self, count: int) -> dict[str, Scalar]:
-        """Divide the sums by `count`, the number of gradient steps, and return them by name."""
-        return {field.name: getattr(self, field.name) / count for field in dataclasses.fields(self)}
-
-
-class AdvantageStats(eqx.Module):
-    """Statistics of the advantages and values in an update, computed over all shards."""
-
-    mean: Float[Array, " gradient_steps"]
-    """Mean advantage of each minibatch."""
-    std: Float[Array, " gradient_steps"]
-    """Standard deviation of the advantages in each minibatch."""
-    explained_variance: Scalar
-    """Fraction of the variance of the value targets that the value estimates explain."""
-
-
 def bootstrap_values(
-    network: PolicyNetwork, rollout: Rollout, last_observations: PyTree, num_shards: int = 1
+    network: PolicyNetwork, rollout: Rollout, last_observations: PyTree
 ) -> Float[Array, "time batch"]:
     """Estimate the value of the observation after each step, before any reset.
 
@@ -216,24 +143,18 @@ def bootstrap_values(
         network: Network that estimates the values.
         rollout: The rollout.
         last_observations: Observations after the last step of the rollout and any reset.
-        num_shards: Number of shards into which the environments are divided. Shards are computed separately.
     """
 
     def estimate_value(observation: PyTree) -> Array:
         return network(observation)[1]
 
-    last_values = map_shards(jax.vmap(estimate_value), last_observations, num_shards)
-
-    def next_values(shard: tuple[Array, Array, Array, PyTree, Array]) -> Array:
-        values, terminated, done, next_observations, last_values = shard
-        following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))
-        truncated = (done & ~terminated).reshape(-1)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), next_observations)
-        found = map_where(estimate_value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
-        return found.reshape(following.shape)
-
-    arrays = (rollout.values, rollout.terminated, rollout.done, rollout.next_observations, last_values[None])
-    return map_shards(next_values, arrays, num_shards, axis=1)
+    last_values = jax.vmap(estimate_value)(last_observations)
+    following = jnp.concatenate([rollout.values[1:], last_values[None]])
+    following = jnp.where(rollout.terminated, 0.0, following)
+    truncated = (rollout.done & ~rollout.terminated).reshape(-1)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rollout.next_observations)
+    found = map_where(estimate_value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
+    return found.reshape(following.shape)
 
 
 def gae(
@@ -288,7 +209,7 @@ def gae(
 
 def ppo_loss(
     network: PolicyNetwork, batch: PPOBatch, ent_coef: Scalar, config: PPOConfig
-) -> tuple[Scalar, PPOMetrics]:
+) -> tuple[Scalar, Metrics]:
     """Compute the PPO loss (clipped surrogate, value and entropy terms) and its metrics."""
     pi, values = apply_batch(network, batch.observations)
     log_probs, entropies = jax.vmap(lambda one, action: (one.log_prob(action), one.entropy()))(
@@ -304,10 +225,33 @@ def ppo_loss(
         value_losses = jnp.maximum(value_losses, jnp.square(batch.values + change - batch.returns))
     value_loss, entropy = 0.5 * jnp.mean(value_losses), jnp.mean(entropies)
     loss = policy_loss + config.vf_coef * value_loss - ent_coef * entropy
-    approx_kl = jnp.mean(ratio - 1 - log_ratio)  # Schulman's k3 estimator: unbiased and non-negative
-    clip_fraction = jnp.mean((jnp.abs(ratio - 1) > config.clip_eps).astype(jnp.float32))
-    metrics = PPOMetrics(policy_loss, value_loss, loss, entropy, approx_kl, clip_fraction, jnp.zeros(()))
-    return loss, metrics
+    return loss, {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "loss": loss,
+        "entropy": entropy,
+        # Schulman's k3 estimator: unbiased and non-negative.
+        "approx_kl": jnp.mean(ratio - 1 - log_ratio),
+        "clip_fraction": jnp.mean((jnp.abs(ratio - 1) > config.clip_eps).astype(jnp.float32)),
+    }
+
+
+def shuffle_indices(key: Key, count: int) -> Int32[Array, " count"]:
+    """Return a random permutation of the integers below `count`."""
+    # Sorting integers whose high bits are random and whose low bits are the index takes less than half the
+    # time of `jax.random.permutation`.
+    index_bits = max(count - 1, 1).bit_length()
+    if index_bits > 16:
+        return jax.random.permutation(key, count).astype(jnp.int32)
+    random = jax.random.bits(key, (count,), jnp.uint32) >> index_bits << index_bits
+    mixed = jnp.sort(random | jnp.arange(count, dtype=jnp.uint32))
+    return (mixed & ((1 << index_bits) - 1)).astype(jnp.int32)
+
+
+def mean_and_std(values: Float[Array, "rows samples"]) -> tuple[Column, Column]:
+    """Compute the mean and the standard deviation of each row, over the samples of all devices."""
+    mean = mean_over_devices(values.mean(axis=1, keepdims=True))
+    return mean, jnp.sqrt(mean_over_devices(jnp.square(values - mean).mean(axis=1, keepdims=True)))
 
 
 class PPO(PolicyAlgorithm[PPOState]):
@@ -315,101 +259,106 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     name = "ppo"
     config_type: ClassVar[type[RunConfig]] = PPOConfig
-    supports_multiple_processes = True
 
     def init(self, key: Key, params: PyTree | None = None) -> PPOState:
-        self.mesh.check_num_shards(self.config.num_shards)
-        params_key, key = jax.random.split(key)
-        # A copy, because the first update reuses the memory of its state.
-        params = self.init_params(params_key) if params is None else jax.tree.map(jnp.copy, params)
-        reset_key, key = jax.random.split(key)
+        config, devices = self.config, self.mesh.size
+        minibatch_size = config.steps_per_update // config.num_minibatches
+        if config.num_envs % devices or minibatch_size % devices:
+            raise ValueError(
+                f"{config.num_envs} environments and {minibatch_size} samples per minibatch cannot be "
+                f"divided among {devices} devices; change num_envs or num_minibatches"
+            )
+        state = self._create_state(self.training_environment(0), key, params)
+        return self.place(state, _specs(state))
+
+    @jit_method(optimize=False)
+    def _create_state(self, environment: Environment, key: Key, params: PyTree | None) -> PPOState:
+        params_key, reset_key, key = jax.random.split(key, 3)
+        if params is None:
+            params = eqx.filter(self.make_network(params_key), eqx.is_array)
         env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
-        env_ids = env_ids[self.mesh.local_slice(len(env_ids))]
-        rollout = init_rollout(self.environment, reset_key, env_ids)
-        return PPOState(
-            params=self.mesh.replicate(params),
-            opt_state=self.mesh.replicate(self.optimizer.init(params)),
-            step=jnp.int32(0),
-            rollout=self.mesh.shard(rollout),
-            key=key,
-        )
+        rollout = init_rollout(environment, reset_key, env_ids)
+        return PPOState(params, self.optimizer.init(params), jnp.int32(0), rollout, key)
 
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:
-        config, mesh = self.config, self.mesh
-        key, rollout_key, shuffle_key = jax.random.split(state.key, 3)
-        rollout, batch, minibatches, episodes = mesh.map(
-            self.collect, state.params, state.rollout, rollout_key, shuffle_key, out=(0, 0, 1, 0)
-        )
-        (advantages, returns, values), episodes = mesh.all_gather(
-            ((batch.advantages, batch.returns, batch.values), episodes)
-        )
-        episodes["episode_mask"] = self.unbiased_episodes(episodes, state.step)
-        stats = mesh.map(self.advantage_stats, advantages, returns, values, shuffle_key, out="replicated")
-        params, opt_state, metrics = state.params, state.opt_state, mesh.replicate(PPOMetrics.zeros())
-        for i in range(config.gradient_steps):
-            gradients = mesh.map(
-                self.shard_gradients, params, batch, minibatches, stats, np.int32(i), state.step, out="shards"
-            )
-            total = mesh.sum_in_order(gradients)  # the only communication in a gradient step
-            params, opt_state, metrics, kl = mesh.map(
-                self.apply_gradients, params, opt_state, metrics, total, state.step, out="replicated"
-            )
-            if config.target_kl is not None and float(kl) > config.target_kl:
-                break
-        logged = metrics.mean(i + 1) | {
-            "learning_rate": self.learning_rate(state.step),
-            "ent_coef": self.ent_coef(state.step),
-            "gradient_steps": np.int32(i + 1),
-            "explained_variance": stats.explained_variance,
-        }
-        counts = {self.unit: config.steps_per_update}
-        state = PPOState(params, opt_state, state.step + 1, rollout, key)
-        return state, UpdateResult(logged, episodes, counts)
+        before, environment = map(self.training_environment, (max(int(state.step) - 1, 0), int(state.step)))
+        if environment is not before and not self.tasks.keeps_episodes:
+            rollout = init_rollout(environment, jax.random.fold_in(state.key, 1), state.rollout.env_ids)
+            state = self.place(dataclasses.replace(state, rollout=rollout), _specs(state))
+        state, metrics, episodes = _update(self, environment, state)
+        return state, UpdateResult(metrics, episodes, {self.unit: self.config.steps_per_update})
 
-    @jit_method
-    def collect(
-        self, params: PyTree, rollout: RolloutState, rollout_key: Key, shuffle_key: Key
-    ) -> tuple[RolloutState, PPOBatch, Int32[Array, "gradient_steps shards minibatch"], Episodes]:
-        """Collect a rollout, compute advantages and assign samples to minibatches.
+    def update_on_device(
+        self, environment: Environment, state: PPOState
+    ) -> tuple[PPOState, Metrics, Episodes]:
+        """Compute one device's share of an update, which has its own part of the environments.
 
         Returns:
-            The new environment states, the samples with shape `[shards, samples, ...]`, the indices of each
-            minibatch's samples within their shard, and the episode statistics with shape `[envs, time]`.
+            The new state, the metrics, which are equal on all devices, and the statistics of the device's
+            episodes, with shape `[time, batch]`.
         """
-        config = self.config
-        num_envs = rollout.env_ids.shape[0]
-        num_shards = config.num_shards * num_envs // config.num_envs
-        network = self.network(params)
+        config, network = self.config, self.network(state.params)
+        key, rollout_key, shuffle_key = jax.random.split(state.key, 3)
         rollout, steps, episodes = collect_rollout(
-            self.environment,
-            network,
-            rollout,
-            rollout_key,
-            config.num_steps,
-            config.microbatch_size,
-            num_shards,
+            environment, network, state.rollout, rollout_key, config.num_steps, config.microbatch_size
         )
+        next_values = bootstrap_values(network, steps, rollout.observations)
+        transitions = steps.rewards, steps.values, next_values, steps.terminated, steps.done
+        advantages, returns = gae(*transitions, config.gamma, config.gae_lambda)
+        collected = steps.observations, steps.actions, steps.log_probs, steps.values, advantages, returns
+        samples = PPOBatch(*jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), collected))
+        shuffle_key = jax.random.fold_in(shuffle_key, jax.lax.axis_index(AXIS))
+        minibatches = self.minibatches(shuffle_key, advantages.size)
+        advantages = samples.advantages[minibatches]
+        if config.normalize_advantages:
+            mean, std = mean_and_std(advantages)
+            advantages = (advantages - mean) / (std + 1e-8)
+        ent_coef, learning_rate = self.ent_coef(state.step), self.learning_rate(state.step)
 
-        next_values = bootstrap_values(network, steps, rollout.observations, num_shards)
+        def gradient_step(
+            carry: tuple[PyTree, optax.OptState, Bool[Array, ""]], inputs: tuple[Array, Array]
+        ) -> tuple[tuple[PyTree, optax.OptState, Bool[Array, ""]], Metrics]:
+            params, opt_state, _ = carry
+            rows, advantages = inputs
+            minibatch = jax.tree.map(lambda leaf: leaf[rows], samples)
+            minibatch = dataclasses.replace(minibatch, advantages=advantages)
+            grads, metrics = mean_over_devices(self.gradients(params, minibatch, ent_coef))
+            changes, opt_state = self.optimizer.update(grads, opt_state, params)
+            params = jax.tree.map(lambda old, change: old - learning_rate * change, params, changes)
+            metrics |= {"gradient_norm": optax.tree.norm(grads), "gradient_steps": jnp.float32(1)}
+            return (params, opt_state, metrics["approx_kl"] > (config.target_kl or jnp.inf)), metrics
 
-        def estimate_advantages(shard: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array]:
-            return gae(*shard, config.gamma, config.gae_lambda)
+        def step_unless_stopped(carry: Any, inputs: Any) -> tuple[Any, Metrics]:
+            skipped = zeros_like_shapes(jax.eval_shape(gradient_step, carry, inputs)[1])
+            return jax.lax.cond(carry[2], lambda *_: (carry, skipped), gradient_step, carry, inputs)
 
-        arrays = (steps.rewards, steps.values, next_values, steps.terminated, steps.done)
-        advantages, returns = map_shards(estimate_advantages, arrays, num_shards, axis=1)
-        batch = PPOBatch(
-            steps.observations, steps.actions, steps.log_probs, steps.values, advantages, returns
+        (params, opt_state, _), metrics = jax.lax.scan(
+            gradient_step if config.target_kl is None else step_unless_stopped,
+            (state.params, state.opt_state, jnp.bool_(False)),
+            (minibatches, advantages),
         )
+        num_taken = metrics.pop("gradient_steps").sum()
+        _, std = mean_and_std(returns.reshape(1, -1))
+        residual = mean_over_devices(jnp.square(returns - steps.values).mean())
+        logged = {
+            **{name: values.sum() / num_taken for name, values in metrics.items()},
+            "learning_rate": learning_rate,
+            "ent_coef": ent_coef,
+            "gradient_steps": num_taken,
+            "explained_variance": 1 - residual / jnp.maximum(jnp.square(std[0, 0]), 1e-8),
+        }
+        episodes["episode_mask"] = self.unbiased_episodes(environment, episodes, state.step)
+        return PPOState(params, opt_state, state.step + 1, rollout, key), logged, episodes
 
-        def by_shard(leaf: Array) -> Array:
-            return jnp.swapaxes(leaf, 0, 1).reshape(num_shards, -1, *leaf.shape[2:])
+    def minibatches(self, key: Key, count: int) -> Int32[Array, "gradient_steps samples"]:
+        """Shuffle the indices of `count` samples once per epoch and divide them into minibatches."""
+        keys = jax.random.split(key, self.config.update_epochs)
+        epochs = jax.vmap(lambda key: shuffle_indices(key, count))(keys)
+        return epochs.reshape(-1, count // self.config.num_minibatches)
 
-        batch = jax.tree.map(by_shard, batch)
-        minibatches = self._minibatches(shuffle_key, rollout.env_ids, batch.log_probs.shape)
-        return rollout, batch, minibatches, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes)
-
-    @jit_method
-    def unbiased_episodes(self, episodes: Episodes, step: Int32[Array, ""]) -> Bool[Array, "envs time"]:
+    def unbiased_episodes(
+        self, environment: Environment, episodes: Episodes, step: Int32[Array, ""]
+    ) -> Bool[Array, "time envs"]:
         """Return the mask of the episodes over which update `step`, counted from 0, reports means.
 
         All environments start at the same time. At first, only short episodes have ended, and a mean over
@@ -417,108 +366,28 @@ class PPO(PolicyAlgorithm[PPOState]):
         has taken `max_episode_steps` steps.
         """
         ended, num_steps = episodes["episode_mask"], (step + 1) * self.config.num_steps
-        in_first_episode = (episodes["episode_lengths"][:, -1] == num_steps) & ~ended[:, -1]
-        is_biased = jnp.any(in_first_episode) & (num_steps < self.environment.max_episode_steps)
-        return ended & ~is_biased
+        in_first_episode = (episodes["episode_lengths"][-1] == num_steps) & ~ended[-1]
+        number = jax.lax.psum(jnp.sum(in_first_episode), AXIS)
+        return ended & ((number == 0) | (num_steps >= environment.max_episode_steps))
 
-    @jit_method
-    def advantage_stats(
-        self, advantages: Samples, returns: Samples, values: Samples, shuffle_key: Key
-    ) -> AdvantageStats:
-        """Compute statistics of the advantages and values over all shards.
+    def gradients(self, params: PyTree, minibatch: PPOBatch, ent_coef: Scalar) -> tuple[PyTree, Metrics]:
+        """Compute the gradients and metrics of a minibatch, in microbatches of `microbatch_size` samples."""
 
-        `shuffle_key` must be the key that was passed to `collect`, so that the minibatches are the same.
+        def loss(params: PyTree, microbatch: PPOBatch) -> tuple[Scalar, Metrics]:
+            return ppo_loss(self.network(params), microbatch, ent_coef, self.config)
 
-        Returns:
-            The mean and standard deviation of the advantages in each minibatch, and the explained variance of
-            the values.
-        """
-        env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
-        minibatches = self._minibatches(shuffle_key, env_ids, advantages.shape)
-        chosen = jax.vmap(lambda rows: jnp.take_along_axis(advantages, rows, axis=1))(minibatches)
-        flat = chosen.reshape(chosen.shape[0], -1)
-        mean = jnp.mean(flat, axis=1)
-        std = jnp.sqrt(jnp.mean(jnp.square(flat - mean[:, None]), axis=1))
-        variance = jnp.mean(jnp.square(returns - jnp.mean(returns)))
-        residual = jnp.mean(jnp.square(returns - values))
-        return AdvantageStats(mean, std, 1 - residual / jnp.maximum(variance, 1e-8))
+        gradient = functools.partial(jax.grad(loss, has_aux=True), params)
+        size = len(minibatch.log_probs)
+        largest = min(self.config.microbatch_size or size, size)
+        count = next(n for n in range(-(-size // largest), size + 1) if size % n == 0)
 
-    @jit_method
-    def shard_gradients(
-        self,
-        params: PyTree,
-        batch: PPOBatch,
-        minibatches: Int32[Array, "gradient_steps shards minibatch"],
-        stats: AdvantageStats,
-        i: Int32[Array, ""],
-        step: Int32[Array, ""],
-    ) -> Float[Array, "shards size"]:
-        """Compute the gradients and metrics of minibatch `i` for each shard.
+        def add(total: PyTree, microbatch: PPOBatch) -> tuple[PyTree, None]:
+            return jax.tree.map(jnp.add, total, gradient(microbatch)), None
 
-        The weight of the entropy bonus is that of update `step`, counted from 0.
-
-        Returns:
-            One vector per shard. It contains the gradients and metrics, averaged over the shard's samples in
-            the minibatch and flattened with `ravel_pytree`.
-        """
-        config = self.config
-        mean, std = stats.mean[i], stats.std[i]
-        ent_coef = self.ent_coef(step)
-
-        def loss(params: PyTree, microbatch: PPOBatch) -> tuple[Scalar, PPOMetrics]:
-            return ppo_loss(self.network(params), microbatch, ent_coef, config)
-
-        def one_shard(shard: tuple[PPOBatch, Int32[Array, " minibatch"]]) -> Float[Array, " size"]:
-            samples, rows = shard
-            minibatch = jax.tree.map(lambda leaf: leaf[rows], samples)
-            if config.normalize_advantages:
-                normalized = (minibatch.advantages - mean) / (std + 1e-8)
-                minibatch = dataclasses.replace(minibatch, advantages=normalized)
-            size = len(rows)
-            micro = max(n for n in range(1, min(config.microbatch_size or size, size) + 1) if size % n == 0)
-            microbatches = jax.tree.map(
-                lambda leaf: leaf.reshape(size // micro, micro, *leaf.shape[1:]), minibatch
-            )
-            gradient = jax.grad(loss, has_aux=True)
-
-            def add(total: PyTree, microbatch: PPOBatch) -> tuple[PyTree, None]:
-                return jax.tree.map(jnp.add, total, gradient(params, microbatch)), None
-
-            zeros = jax.tree.map(jnp.zeros_like, params), PPOMetrics.zeros()
-            total, _ = jax.lax.scan(add, zeros, microbatches)
-            return ravel_pytree(jax.tree.map(lambda leaf: leaf * (micro / size), total))[0]
-
-        return map_rows(one_shard, (batch, minibatches[i]))
-
-    @jit_method(donate=("params", "opt_state", "metrics"))
-    def apply_gradients(
-        self,
-        params: PyTree,
-        opt_state: optax.OptState,
-        metrics: PPOMetrics,
-        total: Float[Array, " size"],
-        step: Int32[Array, ""],
-    ) -> tuple[PyTree, optax.OptState, PPOMetrics, Scalar]:
-        """Clip the gradients and take an Adam step with the learning rate of update `step`.
-
-        Args:
-            params: Parameters before the step.
-            opt_state: Optimizer state before the step.
-            metrics: Sums of the metrics of the earlier gradient steps in this update.
-            total: Sum of the results of `shard_gradients` over all shards.
-            step: Update number, counted from 0.
-
-        Returns:
-            The new parameters, the new optimizer state, the sums of the metrics including this gradient step,
-            and the approximate KL divergence of this gradient step.
-        """
-        _, unravel = ravel_pytree((params, PPOMetrics.zeros()))
-        gradients, current = unravel(total / self.config.num_shards)
-        changes, opt_state = self.optimizer.update(gradients, opt_state, params)
-        learning_rate = self.learning_rate(step)
-        params = jax.tree.map(lambda old, change: old - learning_rate * change, params, changes)
-        current = dataclasses.replace(current, gradient_norm=optax.tree.norm(gradients))
-        return params, opt_state, jax.tree.map(jnp.add, metrics, current), current.approx_kl
+        rows = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), minibatch)
+        shapes = jax.eval_shape(gradient, jax.tree.map(lambda leaf: leaf[0], rows))
+        total, _ = jax.lax.scan(add, zeros_like_shapes(shapes), rows)
+        return jax.tree.map(lambda leaf: leaf / count, total)
 
     def ent_coef(self, step: Int32[Array, ""]) -> Scalar:
         """Compute the weight of the entropy bonus in update `step`, counted from 0."""
@@ -526,32 +395,25 @@ class PPO(PolicyAlgorithm[PPOState]):
         progress = step / config.num_updates
         return scheduled_value(config.ent_schedule, config.ent_coef, config.ent_coef_end, progress)
 
-    def _minibatches(
-        self, key: Key, env_ids: Int32[Array, " envs"], shape: tuple[int, ...]
-    ) -> Int32[Array, "gradient_steps shards minibatch"]:
-        """Shuffle the samples of each shard and assign them to minibatches.
 
-        The permutation of a shard depends only on the key, the shard index and the epoch.
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _update(ppo: PPO, environment: Environment, state: PPOState) -> tuple[PPOState, Metrics, Episodes]:
+    """Run `PPO.update_on_device` on all devices."""
+    ppo, specs = copy.copy(ppo), _specs(state)
+    ppo.environment = environment
+    mapped = jax.shard_map(
+        ppo.update_on_device,
+        mesh=ppo.mesh,
+        in_specs=(P(), specs),
+        out_specs=(specs, P(), P(None, AXIS)),
+        # Otherwise, gradients would already be summed over the devices, and the mean would be wrong.
+        check_vma=False,
+    )
+    return mapped(environment, state)
 
-        Args:
-            key: Key for shuffling.
-            env_ids: Indices of the environments in the shards, which determine the shard indices.
-            shape: Number of shards, and number of samples per shard.
 
-        Returns:
-            The indices of the samples within their shard.
-        """
-        config = self.config
-        num_shards, size = shape
-        shards = env_ids.reshape(num_shards, -1)[:, 0] // (config.num_envs // config.num_shards)
-
-        def shuffle_epoch(epoch: Array) -> Array:
-            def shuffle_shard(shard: Array) -> Array:
-                shard_key = jax.random.fold_in(jax.random.fold_in(key, epoch), shard)
-                return jax.random.permutation(shard_key, size)
-
-            shuffled = jax.vmap(shuffle_shard)(shards)
-            return shuffled.reshape(num_shards, config.num_minibatches, -1).swapaxes(0, 1)
-
-        minibatches = jax.vmap(shuffle_epoch)(jnp.arange(config.update_epochs))
-        return minibatches.reshape(-1, num_shards, size // config.num_minibatches).astype(jnp.int32)
+def _specs(state: PPOState) -> PyTree:
+    """Distribute the environments over the devices. All devices have copies of the other arrays."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: P(AXIS) if path[0].name == "rollout" else P(), state
+    )

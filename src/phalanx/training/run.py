@@ -3,26 +3,33 @@
 import collections
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import numbers
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+import numpy as np
+from jaxtyping import PyTree
 
+from phalanx.compilation_cache import enable_compilation_cache
+from phalanx.core.environment import without_weak_type
+from phalanx.io.append_only import read_records
 from phalanx.io.atomic import remove_stale_temporaries
 from phalanx.io.checksum import CorruptFileError
-from phalanx.io.jsonl import read_records
 from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
-from phalanx.training.algorithm import Algorithm, DataExhausted, Progress, TrainResult, UpdateResult
+from phalanx.training.algorithm import (
+    Algorithm,
+    DataExhausted,
+    Progress,
+    TrainResult,
+    UpdateResult,
+    algorithm_address,
+)
 from phalanx.training.checkpoints import (
     Checkpointer,
     CheckpointRef,
@@ -33,8 +40,7 @@ from phalanx.training.checkpoints import (
 )
 from phalanx.training.code_identity import check_same_code
 from phalanx.training.device_mesh import unreplicate
-from phalanx.training.process_group import ProcessLostError
-from phalanx.training.stop_signals import stop_on_signals
+from phalanx.training.stop_signals import StopRequest, stop_on_signals
 from phalanx.training.warm_start import load_params
 
 _LOG = logging.getLogger("phalanx.training")
@@ -62,8 +68,8 @@ def train(
     """Train until the last update. On SIGINT or SIGTERM, save a checkpoint and stop.
 
     With `num_seeds` > 1, each seed is a complete run in its own subfolder (`seed_0/`, `seed_1/`, ...), with
-    the same result as a separate run with that seed. The seeds take turns, one update each, and share
-    compiled programs.
+    the same result as a separate run with that seed. The seeds run one after the other and share compiled
+    programs.
 
     Args:
         algorithm: Algorithm to train with.
@@ -81,7 +87,12 @@ def train(
         SaveError: If the last checkpoint or the exported files could not be saved. Checkpoints that could not
             be saved earlier only cause warnings.
     """
-    algorithm.check_num_processes(algorithm.mesh.processes.size)
+    if jax.process_count() > 1:
+        raise ValueError(
+            f"{algorithm.name} trains in one process, and each of {jax.process_count()} processes would "
+            "repeat the complete training: start a single process"
+        )
+    enable_compilation_cache()
     path = Path(run_dir)
     ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
     status: run_dirs.RunStatus = "new"
@@ -89,53 +100,48 @@ def train(
         status = run_dirs.run_status(path)
     elif resume or extend:
         status = "resumable"
-    num_seeds = algorithm.config.num_seeds
-    options: dict[str, Any] = {"extend": extend, "handlers": handlers}
-    with contextlib.ExitStack() as stack:
-        runs: list[Run] = []
-        if num_seeds == 1:
-            runs.append(Run(algorithm, path, status, init_from=ref, **options))
-        else:
-            stack.callback(algorithm.close)  # the runs close only their copies
-            stack.enter_context(_parent_run(algorithm, path, status, extend, ref, runs))
-            runs += [
-                Run(
-                    algorithm.with_seed(algorithm.seed + number),
-                    path / f"seed_{number}",
-                    # A seed may have been stopped before its first checkpoint when others already had one.
-                    "new" if status == "new" else run_dirs.run_status(path / f"seed_{number}"),
-                    init_from=None if ref is None else ref.for_seed(number),
-                    **options,
-                )
-                for number in range(num_seeds)
-            ]
-        for run in runs:
-            stack.enter_context(run.open())
-        stop = stack.enter_context(stop_on_signals())
-        first = last = None
-        while True:
-            stopped, *overdue = algorithm.mesh.any_process(
-                (stop.signal is not None, *(run.is_overdue for run in runs))
-            )
-            if stopped:
-                break
-            advanced = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
-            progress = [one for one in advanced if one is not None]
-            if not progress:
-                break
-            last = progress[0] if num_seeds == 1 else _combine_progress(progress)
-            first = first or last
-            show(last)
-        results, errors = [], []
-        for run in runs:
-            try:
-                results.append(run.finish(stop.signal))
-            except SaveError as error:  # the other seeds are saved before the command fails
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        result = results[0] if num_seeds == 1 else _combine_results(path, results)
-        return dataclasses.replace(result, first=first, last=last)
+    with stop_on_signals() as stop:
+        options: dict[str, Any] = {"extend": extend, "handlers": handlers, "stop": stop}
+        if algorithm.config.num_seeds == 1:
+            return Run(algorithm, path, status, init_from=ref, **options).run(show)
+        return _train_seeds(algorithm, path, status, ref, show, options)
+
+
+def _train_seeds(
+    algorithm: Algorithm,
+    path: Path,
+    status: run_dirs.RunStatus,
+    init_from: CheckpointRef | None,
+    show: Show,
+    options: dict[str, Any],
+) -> TrainResult:
+    """Train with several seeds, one after the other. The arguments are those of `train` and `Run`."""
+    config = algorithm.config
+    results: list[TrainResult] = []
+    counts: set[str] = set()
+
+    def show_total(progress: Progress) -> None:
+        # The updates of all seeds count as one training.
+        counts.update(progress.counts)
+        done = sum(result.update for result in results)
+        num_updates = config.num_seeds * progress.num_updates
+        show(dataclasses.replace(progress, update=done + progress.update, num_updates=num_updates))
+
+    try:
+        with _parent_run(algorithm, path, status, options["extend"], init_from, counts):
+            for number in range(config.num_seeds):
+                one = config.model_copy(update={"seed": config.seed + number, "num_seeds": 1})
+                folder = path / f"seed_{number}"
+                # A seed may have been stopped before its first checkpoint, or not have been started.
+                of_seed = "new" if status == "new" else run_dirs.run_status(folder)
+                ref = None if init_from is None else init_from.for_seed(number)
+                run = Run(algorithm._replace_config(one), folder, of_seed, init_from=ref, **options)
+                results.append(run.run(show_total))
+                if results[-1].signal is not None:
+                    break
+    finally:
+        algorithm.close()  # the runs close only their copies
+    return _combine_results(path, config.num_seeds, results)
 
 
 class Run:
@@ -149,6 +155,7 @@ class Run:
         extend: See `train`.
         init_from: Checkpoint that provides the initial parameters. If None, new parameters are created.
         handlers: See `train`.
+        stop: The signals that stop the run.
     """
 
     def __init__(
@@ -160,10 +167,10 @@ class Run:
         extend: bool = False,
         init_from: CheckpointRef | None = None,
         handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
+        stop: StopRequest,
     ) -> None:
         self.algorithm, self.run_dir, self.status = algorithm, run_dir, status
-        self.mesh = algorithm.mesh
-        self.extend, self.init_from, self.handlers = extend, init_from, handlers
+        self.extend, self.init_from, self.handlers, self.stop = extend, init_from, handlers, stop
         self.update = 0
         """Number of completed updates."""
         self.seconds = 0.0
@@ -178,23 +185,31 @@ class Run:
         """Evaluation metrics of the current state. None if the current state has not been evaluated."""
         self._failures: dict[str, int] = {}
         """Number of failed writes to the disk, by description of what failed."""
-        self._logger: ExperimentLogger | None = None
-        """Logger of the first process. None in other processes."""
+
+    def run(self, show: Show) -> TrainResult:
+        """Create or resume the run, train until the last update or a signal, and save the result.
+
+        Args:
+            show: Function that is called with the progress after every update.
+        """
+        first = None
+        with self._open():
+            while self.stop.signal is None and (progress := self._advance()) is not None:
+                first = first or progress
+                show(progress)
+            result = self._finish(self.stop.signal)
+        return dataclasses.replace(result, first=first, last=self.last if first else None)
 
     @contextlib.contextmanager
-    def open(self) -> Iterator["Run"]:
+    def _open(self) -> Iterator[None]:
         """Create or resume the run, and release its resources at the end of the context."""
         with contextlib.ExitStack() as stack:
             try:
-                self._open(stack)
-                yield self
-            except BaseException as error:
-                if not self._is_open:
-                    raise
-                lost = isinstance(error, ProcessLostError)
-                self._write_metadata({"status": "interrupted" if lost else "failed"})
-                if lost:
-                    raise ProcessLostError(f"{error}; {self._resume_hint()}") from error
+                self._start(stack)
+                yield
+            except BaseException:
+                if self._is_open:
+                    self._write_metadata({"status": "failed"})
                 raise
             finally:
                 self.algorithm.close()
@@ -202,34 +217,28 @@ class Run:
                     if times > 1:
                         _LOG.warning("%s, %d times in this run", what, times)
 
-    def _open(self, stack: contextlib.ExitStack) -> None:
+    def _start(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
         resuming = self.status in ("resumable", "finished")
         if self.status != "new":
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
-        agreed = f"{resuming} {config_digest(config)} {algorithm.data_fingerprint()}"
-        self.mesh.check_agreement("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
-        state = algorithm.init(jax.random.key(algorithm.seed))
+        key = jax.random.key(config.seed)
+        state = algorithm.init(key)
         metadata = _describe(algorithm)
         if self.init_from is not None and not resuming:
             params, metadata["init_from"] = load_params(self.init_from, state.params)
-            state = algorithm.init(jax.random.key(algorithm.seed), params)
-        is_first = self.mesh.is_first_process
-        if is_first:
-            if self.status == "new":
-                run_dirs.create_run(self.run_dir, config, metadata)
-            stack.enter_context(lock_folder(self.run_dir))
-            remove_stale_temporaries(self.run_dir)
-            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
-        self.mesh.wait_for_all()
-        if not is_first:
-            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
-        self.state = self._restore(state) if resuming else state
+            state = algorithm.init(key, params)
+        if self.status == "new":
+            run_dirs.create_run(self.run_dir, config, metadata)
+        stack.enter_context(lock_folder(self.run_dir))
+        remove_stale_temporaries(self.run_dir)
+        self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
+        # A weak type would change in the first update, whose program would then be compiled twice.
+        self.state = jax.tree.map(without_weak_type, self._restore(state) if resuming else state)
         self._first_update = self.update
-        if is_first:
-            self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
-            stack.callback(self._logger.close)
-            self._logger.log_config(config, self._metadata())
+        self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
+        stack.callback(self._logger.close)
+        self._logger.log_config(config, self._metadata())
         self._is_open = True
         self._write_metadata({**self._metadata(), "status": "running"})
         self._saved_at = time.monotonic()
@@ -237,16 +246,13 @@ class Run:
             self._save()
 
     @property
-    def is_overdue(self) -> bool:
+    def _is_overdue(self) -> bool:
         """True if the last checkpoint is older than `checkpoint.minutes`."""
         minutes = self.algorithm.config.checkpoint.minutes
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
-    def advance(self, overdue: bool = False) -> Progress | None:
+    def _advance(self) -> Progress | None:
         """Run one update and log it. Evaluate the policy and save a checkpoint when due.
-
-        Args:
-            overdue: Whether the last checkpoint is too old. If so, a checkpoint is saved after this update.
 
         Returns:
             The progress, or None if no updates are left.
@@ -258,19 +264,23 @@ class Run:
         began = time.perf_counter()
         try:
             self.state, result = algorithm.update(self.state)
+            # Waits until the update has been computed.
+            result = jax.device_get(
+                UpdateResult(dict(result.metrics), dict(result.episodes), dict(result.counts))
+            )
         except DataExhausted:
             self._exhausted = True
             return None
         self._metrics = None
         self.last = self._count(result, began)
         self._log(result, self.last)
-        if self.update < total:  # `finish` evaluates and saves the last update
+        if self.update < total:  # `_finish` evaluates and saves the last update
             is_best = every > 0 and self.update % every == 0 and self._evaluate(final=False)
-            if is_best or overdue or self.update % config.checkpoint.every == 0:
+            if is_best or self._is_overdue or self.update % config.checkpoint.every == 0:
                 self._save()
         return self.last
 
-    def finish(self, signal: int | None) -> TrainResult:
+    def _finish(self, signal: int | None) -> TrainResult:
         """Save the last checkpoint, export the result, and record that the run ended.
 
         If all updates are done or the training data is exhausted, the policy is evaluated first.
@@ -287,8 +297,7 @@ class Run:
             self._evaluate(final=True)
         with _raise_save_error(self.run_dir):
             self._save(final=True)
-            if self.mesh.is_first_process:
-                algorithm.export(unreplicate(self.state), self.run_dir)
+            algorithm.export(unreplicate(self.state), self.run_dir)
             self._write_progress("finished" if finished else "interrupted", final=True)
         self._is_open = False
         return TrainResult(
@@ -303,19 +312,14 @@ class Run:
         )
 
     def _count(self, result: UpdateResult, began: float) -> Progress:
-        """Wait until an update has been computed, add its counts to the totals, and return the progress.
+        """Add the counts of an update to the totals, and return the progress.
 
         Args:
-            result: Result of the update.
+            result: Result of the update, with NumPy arrays.
             began: Value of `time.perf_counter()` at the start of the update.
         """
-        own = unreplicate(result)
-        headline = {name: own.metrics[name] for name in self.algorithm.headline if name in own.metrics}
-        headline, (means, num_episodes), counts = jax.device_get(
-            (headline, _episode_means(dict(own.episodes)), own.counts)
-        )
-        # Without episodes, the means are NaN, which would look like divergence.
-        known = {**headline, **(means if num_episodes else {})}
+        means, num_episodes = _episode_means(result.episodes)
+        known, counts = {**result.metrics, **means}, result.counts
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
@@ -324,7 +328,7 @@ class Run:
         rate = int(counts[self.algorithm.unit]) / seconds
         metrics = {} if self.last is None else dict(self.last.metrics)
         metrics |= {name: float(known[name]) for name in self.algorithm.headline if name in known}
-        num_updates, num_episodes = self.algorithm.num_updates, int(num_episodes)
+        num_updates = self.algorithm.num_updates
         if self.last is not None:
             num_episodes = num_episodes or self.last.num_episodes
         return Progress(
@@ -333,22 +337,18 @@ class Run:
 
     def _log(self, result: UpdateResult, progress: Progress) -> None:
         """Log metrics and sampled episodes when they are due."""
-        if self._logger is None:
-            return
         rate = {f"{self.algorithm.unit}_per_second": progress.per_second, "seconds": progress.seconds}
 
         def sample_episodes() -> list[dict[str, Any]]:
-            key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
-            return self.algorithm.sample_episodes(unreplicate(self.state), key, self.update)
+            # `jax.random.fold_in` would have to be compiled.
+            seed = np.random.SeedSequence((self.algorithm.config.seed, self.update)).generate_state(1)[0]
+            return self.algorithm.sample_episodes(unreplicate(self.state), jax.random.key(seed), self.update)
 
-        data = batch_data(unreplicate(result), {**progress.counts, **rate}, self.update)
+        data = batch_data(result, {**progress.counts, **rate}, self.update)
         self._logger.log_batch_step(data, sample_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate the policy and log the results.
-
-        Every process runs the evaluation, so that no process has to wait for another process at the next
-        update.
 
         Returns:
             True if the metric that `checkpoint.best_metric` names has its best value so far.
@@ -359,15 +359,13 @@ class Run:
         for record in records:
             logged = {**record, "timestamp": time.time(), "step": self.update, **self.counts}
             self.evaluations.append(logged)
-            if self._logger is not None:
-                self._logger.log_evaluation(logged)
+            self._logger.log_evaluation(logged)
         self._metrics = _numbers(records[0]) if records else None
         if (metric := self.algorithm.config.checkpoint.best_metric) is None:
             return False
         if self._metrics is None:
             raise ValueError(f"checkpoint.best_metric is {metric!r}, but this run has no evaluations")
-        is_better = self.mesh.is_first_process and self._checkpoints.is_better(self._metrics)
-        return self.mesh.any_process([is_better])[0]
+        return self._checkpoints.is_better(self._metrics)
 
     def _save(self, *, final: bool = False) -> None:
         """Save a checkpoint and, if the run continues, update `run.json`.
@@ -377,21 +375,18 @@ class Run:
         """
         algorithm = self.algorithm
         self._saved_at = time.monotonic()
-        state = self.mesh.gather_state(self.state)
-        if not self.mesh.is_first_process:
-            return
         metadata = {
             "seconds": self.seconds,
             "counts": self.counts,
             "config": config_digest(algorithm.config),
-            "data": algorithm.data_fingerprint(),
+            "data": algorithm.fingerprint(),
             "metrics": self._metrics,
-            "params": [name for name, leaf in arrays_by_name({"params": state.params}).items() if leaf.size],
+            "params": [
+                name for name, leaf in arrays_by_name({"params": self.state.params}).items() if leaf.size
+            ],
         }
-        steps = self._checkpoints.steps()
         with self._tolerate("a checkpoint could not be saved", final=final):
-            metadata["host_state"] = algorithm.save_host_state(self.run_dir, self.update, steps)
-            self._checkpoints.save(self.update, state, metadata)
+            self._checkpoints.save(self.update, self.state, metadata, algorithm.state_dict())
         if not final:
             self._write_progress("running")
 
@@ -406,7 +401,7 @@ class Run:
         return {"num_parameters": count_parameters(state.params), **self.algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any], *, final: bool = False) -> None:
-        if self.mesh.is_first_process and self.run_dir.is_dir():
+        if self.run_dir.is_dir():
             with self._tolerate(f"{run_dirs.METADATA} could not be written", final=final):
                 run_dirs.write_metadata(self.run_dir, metadata)
 
@@ -431,36 +426,29 @@ class Run:
         """Return the state of the newest intact checkpoint, with the structure of `state`."""
         algorithm, config = self.algorithm, self.algorithm.config
         before = run_dirs.load_run_config(self.run_dir, type(config))
-        state = self.mesh.gather_state(state)
         for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
             check_metadata(self.run_dir, step, metadata, before)
-            if metadata["data"] != algorithm.data_fingerprint():
+            if metadata["data"] != algorithm.fingerprint():
                 raise ValueError(
                     f"the data has changed since checkpoint {step} of {self.run_dir} was saved: restore the "
                     "data that it was trained on, or start a new run with another --out"
                 )
             try:
                 state = self._checkpoints.restore(step, state)
-                algorithm.restore_host_state(self.run_dir, metadata["host_state"])
+                algorithm.load_state_dict(self._checkpoints.load_state_dict(step))
             except (CorruptFileError, FileNotFoundError) as error:
                 _LOG.warning("skipping checkpoint %d of %s: %s", step, self.run_dir, error)
                 continue
             break
         else:
             raise ValueError(f"{self.run_dir} has no intact checkpoint; start a new run with another --out")
-        self.mesh.check_agreement("their newest checkpoint", f"{step:020d}")
-        if before != config and self.mesh.is_first_process:
+        if before != config:
             run_dirs.extend_run(self.run_dir, config, {"config": metadata["config"], "update": step})
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
         self.evaluations = _load_evaluations(self.run_dir, step)
-        return self.mesh.shard_state(state)
-
-    def _resume_hint(self) -> str:
-        if run_dirs.run_status(self.run_dir) == "no_checkpoint":
-            return f"{self.run_dir} has no checkpoint yet: start it again with --auto-resume"
-        return f"--resume continues {self.run_dir} from its newest checkpoint, with any number of processes"
+        return state
 
 
 def _load_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
@@ -487,17 +475,13 @@ def _parent_run(
     status: run_dirs.RunStatus,
     extend: bool,
     init_from: CheckpointRef | None,
-    runs: Sequence[Run],
+    counts: Collection[str],
 ) -> Iterator[None]:
     """Create or reopen the folder of a run with several seeds, and lock it.
 
-    At the end of the context, the folder's `run.json` is updated. The caller adds the runs of the seeds to
-    `runs` within the context.
+    At the end of the context, the folder's `run.json` is updated. The caller adds the names of the counts to
+    `counts` within the context.
     """
-    if not algorithm.mesh.is_first_process:
-        algorithm.mesh.wait_for_all()
-        yield
-        return
     config = algorithm.config
     if status == "new":
         metadata = {**_describe(algorithm), "num_seeds": config.num_seeds}
@@ -511,14 +495,14 @@ def _parent_run(
             run_dirs.extend_run(run_dir, config, {"config": config_digest(before)})
     with lock_folder(run_dir):
         remove_stale_temporaries(run_dir)
-        algorithm.mesh.wait_for_all()
         run_dirs.write_metadata(run_dir, {"status": "running"})
 
         def write_combined_metadata() -> None:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
             existing = [seed for seed in seeds if (seed / run_dirs.METADATA).is_file()]
-            counts = {name for run in runs for name in run.counts}
             combined = _combine_metadata([run_dirs.load_metadata(seed) for seed in existing], counts)
+            if combined["status"] == "finished" and len(existing) < len(seeds):
+                combined["status"] = "interrupted"
             run_dirs.write_metadata(run_dir, combined)
 
         try:
@@ -544,16 +528,16 @@ def _raise_save_error(run_dir: Path) -> Iterator[None]:
 
 
 def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> dict[str, Any]:
-    """Combine the `run.json` entries of the individual seeds into entries for the parent folder's `run.json`.
+    """Combine the `run.json` entries of the seeds into entries for the `run.json` of the parent folder.
 
-    The training time and the entries named in `counts` are summed. The status is that of the least successful
-    seed. Other entries are those of the first seed.
+    The training time and the counts are summed. The status is that of the least successful seed. Other
+    entries are those of the first seed.
     """
     own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
     own |= {"init_from", "extended"}
     combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
-    for name in combined:
-        if name == "seconds" or name in counts:
+    for name in ("seconds", *counts):
+        if name in combined:
             combined[name] = sum(seed.get(name, 0) for seed in seeds)
     states = {seed.get("status") for seed in seeds}
     order = ("failed", "interrupted", "running", "finished")
@@ -561,40 +545,30 @@ def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> d
     return combined
 
 
-def _combine_progress(seeds: list[Progress]) -> Progress:
-    """Combine the progress of several seeds. Counts are summed, and metrics are averaged."""
-    names = [name for name in seeds[0].metrics if all(name in seed.metrics for seed in seeds)]
-    return Progress(
-        min(seed.update for seed in seeds),
-        seeds[0].num_updates,
-        sum(seed.seconds for seed in seeds),
-        _sum_counts(seeds),
-        # The seeds take turns, so the overall rate is the harmonic mean.
-        statistics.harmonic_mean([seed.per_second for seed in seeds]),
-        {name: statistics.fmean(seed.metrics[name] for seed in seeds) for name in names},
-        sum(seed.num_episodes for seed in seeds),
-    )
-
-
-def _sum_counts(seeds: Sequence[Progress | TrainResult]) -> dict[str, int]:
+def _sum_counts(seeds: Sequence[TrainResult]) -> dict[str, int]:
     total: collections.Counter[str] = collections.Counter()
     for seed in seeds:
         total.update(seed.counts)
     return dict(total)
 
 
-def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
-    """Combine the results of several seeds into one for the parent folder. Counts and times are summed."""
+def _combine_results(run_dir: Path, num_seeds: int, seeds: list[TrainResult]) -> TrainResult:
+    """Combine the results of several seeds into one for the parent folder. Counts and times are summed.
+
+    If a signal stopped the training, there may be fewer results than `num_seeds`.
+    """
     return TrainResult(
         run_dir=run_dir,
-        update=min(seed.update for seed in seeds),
-        interrupted=any(seed.interrupted for seed in seeds),
-        signal=seeds[0].signal,
+        update=min(seed.update for seed in seeds) if len(seeds) == num_seeds else 0,
+        interrupted=any(seed.interrupted for seed in seeds) or len(seeds) < num_seeds,
+        signal=seeds[-1].signal,
         seconds=sum(seed.seconds for seed in seeds),
         counts=_sum_counts(seeds),
         evaluations=[
             {**record, "seed": number} for number, seed in enumerate(seeds) for record in seed.evaluations
         ],
+        first=seeds[0].first,
+        last=seeds[-1].last,
         seeds=seeds,
     )
 
@@ -610,7 +584,7 @@ def _check_same_run(
     if extend:
         before = run_dirs.extend_config(before, config)
     run_dirs.check_same_config(run_dir, before, config)
-    check_same_code(run_dir, algorithm.code_identity())
+    check_same_code(run_dir, algorithm._code())
     if init_from is not None:
         run_dirs.check_same_init(run_dir, init_from.run)
 
@@ -619,8 +593,8 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
     """Return the entries of `run.json` that identify the algorithm, the environment and the code of a run."""
     env = getattr(algorithm.config, "env", None)
     about: dict[str, Any] = {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
-    about["code"] = algorithm.code_identity()
-    address = algorithm.address()
+    about["code"] = algorithm._code()
+    address = algorithm_address(type(algorithm))
     return about if address == algorithm.name else {**about, "entry_point": address}
 
 
@@ -634,7 +608,7 @@ def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> d
 
     `speed` contains counts and throughput, which are added to the metrics.
     """
-    episodes = {name: array.reshape(-1) for name, array in result.episodes.items()}
+    episodes = {name: np.asarray(array).reshape(-1) for name, array in result.episodes.items()}
     count = {"num_episodes": _num_episodes(result.episodes)} if episodes else {}
     return {"update_step": update, **episodes, **result.metrics, **speed, **count}
 
@@ -651,19 +625,20 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
 def _num_episodes(episodes: Mapping[str, Any]) -> Any:
     """Return the number of episodes in `UpdateResult.episodes`."""
     ended = episodes.get("episode_mask")
-    return episodes["episode_returns"].size if ended is None else ended.sum()
+    return np.size(episodes["episode_returns"]) if ended is None else np.sum(ended)
 
 
-@jax.jit
-def _episode_means(episodes: dict[str, Array]) -> tuple[dict[str, Array], Array | int]:
+def _episode_means(episodes: Mapping[str, Any]) -> tuple[dict[str, float], int]:
     """Return metrics of the episodes that ended in an update, and the number of these episodes.
 
-    The metrics are `reward_mean` and, if `episodes` has a `success_mask`, `success_rate`.
+    The metrics are `reward_mean` and, if `episodes` has a `success_mask`, `success_rate`. There are none if
+    no episode ended, because NaN would look like divergence.
     """
-    if not episodes:
+    count = int(_num_episodes(episodes)) if episodes else 0
+    if not count:
         return {}, 0
-    ended = episodes.get("episode_mask")
-    means = {"reward_mean": jnp.mean(episodes["episode_returns"], where=ended)}
+    ended = episodes.get("episode_mask", True)
+    means = {"reward_mean": float(np.mean(episodes["episode_returns"], where=ended))}
     if "success_mask" in episodes:
-        means["success_rate"] = jnp.mean(episodes["success_mask"].astype(jnp.float32), where=ended)
-    return means, _num_episodes(episodes)
+        means["success_rate"] = float(np.mean(episodes["success_mask"], where=ended))
+    return means, count

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,12 +16,13 @@ from phalanx import __version__
 from phalanx.config import Config, load_config, save_config, to_yaml
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
+from phalanx.io.yaml_files import read_yaml
 from phalanx.logging.handlers.file import FileHandler
 from phalanx.logging.handlers.handler import Handler
 from phalanx.system_info import machine_info
 from phalanx.training.config import RunConfig
 
-FORMAT = 2
+FORMAT = 3
 """Version of the run-folder format, stored in `run.json`. Run folders with another version are rejected."""
 CONFIG = "config.yaml"
 METADATA = "run.json"
@@ -156,9 +157,42 @@ def _load_object(path: Path) -> dict[str, Any]:
 
 
 def load_run_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
-    """Read the config of a run as an instance of `cls`."""
+    """Read the config of a run as an instance of `cls`.
+
+    Raises:
+        ValueError: If the config is invalid, or names code in the run folder.
+    """
     load_metadata(folder)
-    return cls.load(Path(folder) / CONFIG)
+    path = Path(folder) / CONFIG
+    # Before the config is loaded, because that imports the environment.
+    for text in _strings(read_yaml(path)):
+        for address in text.split(","):
+            reject_own_code(Path(folder), address.strip())
+    return cls.load(path)
+
+
+def reject_own_code(run: Path, address: str) -> None:
+    """Raise ValueError if an import path, such as `path/file.py:Name`, names a file in a run folder.
+
+    The folder may be untrusted, and evaluating the run must not run code from it.
+    """
+    file, folder = Path(address.rpartition(":")[0]), run.resolve()
+    if re.fullmatch(r"seed_\d+", folder.name) and (folder.parent / METADATA).is_file():
+        folder = folder.parent
+    if file.suffix == ".py" and file.resolve().is_relative_to(folder):
+        raise ValueError(
+            f"{run} names {address} in its own folder, and code in run folders is not run; move the file out "
+            f"of the folder and change the path in {CONFIG} or {METADATA}"
+        )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Iterate over all strings in nested lists and mappings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
@@ -171,7 +205,7 @@ def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
     old, new = getattr(before, name), getattr(now, name)
     if new < old:
         raise ValueError(f"{name} is {old}: a run can be extended, but not shortened to {new}")
-    return load_config(type(before), None, [f"{name}={new}"], base=before)
+    return load_config(type(before), before, [f"{name}={new}"])
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:

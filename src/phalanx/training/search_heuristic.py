@@ -7,7 +7,6 @@ to a proof at all.
 """
 
 import hashlib
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -23,8 +22,6 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import DictEvaluationResult, EvaluationConfig
-from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.formats import load_rules
 from phalanx.kg.knowledge_base import KnowledgeBase
@@ -81,16 +78,6 @@ class SearchHeuristicConfig(RunConfig):
     """Settings for training a search heuristic."""
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "environment": "env",
-        "guide.rounds": "num_updates",
-        "guide.queries": "queries_per_update",
-        "guide.search.batch_size": "num_parallel_queries",
-        "guide.width": "network.hidden_dim",
-        "guide.value_weight": "heuristic_weight",
-        "value_weight": "heuristic_weight",
-        "remaining_cost_weight": "heuristic_weight",
-    }
 
     env: ProofConfig = ProofConfig(max_actions=256)
     """Knowledge base, and settings for expanding goals."""
@@ -365,14 +352,12 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
     name = "heuristic"
     config_type = SearchHeuristicConfig
-    eval_config = HeuristicEvaluationConfig
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
 
     def __init__(self, config: SearchHeuristicConfig, data: HeuristicTrainingData | None = None) -> None:
         super().__init__(config)
         self.data = HeuristicTrainingData.from_config(config) if data is None else data
-        self._given_data = data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
         self._optimizer = adam(config.optimizer)
         self._proofs: list[FoundProof] = []
@@ -380,13 +365,17 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         self._dead_ends: list[GoalFeatures] = []
         self._baselines: dict[HeuristicEvaluationConfig, dict[str, float]] = {}
 
+    @classmethod
+    def evaluation_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return HeuristicEvaluationConfig
+
     def init(self, key: Key, params: HeuristicNetwork | None = None) -> TrainState:
         """Create the initial state. The config's seed is used instead of the key."""
         if params is None:
             params = HeuristicNetwork(
                 self.data.program.num_predicates,
                 self.config.network.hidden_dim,
-                key=jax.random.PRNGKey(self.seed),
+                key=jax.random.PRNGKey(self.config.seed),
             )
         return TrainState(params, (), jnp.int32(0))
 
@@ -415,7 +404,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
     def _fit(self, network: HeuristicNetwork, update: int) -> tuple[HeuristicNetwork, float]:
         """Fit the network to all examples. Returns the network and the mean loss of the last epoch."""
-        config, generator = self.config, np.random.default_rng((self.seed, update))
+        config, generator = self.config, np.random.default_rng((self.config.seed, update))
         learning_rate = lr_schedule(config.optimizer, self.num_updates)(update)
         opt_state = self._optimizer.init(eqx.filter(network, eqx.is_array))
         for _ in range(config.update_epochs):
@@ -481,7 +470,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         result = self.search(self.heuristic(state.params), queries, max_expansions=max_expansions)
         if settings not in self._baselines:
             others: dict[str, Heuristic] = {
-                "uniform": UniformPolicyHeuristic(self.seed),
+                "uniform": UniformPolicyHeuristic(self.config.seed),
                 "confidence": ConfidenceHeuristic(self.data.features.confidence),
             }
             self._baselines[settings] = {
@@ -503,42 +492,28 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         program = self.data.program
         return {"num_facts": len(program.facts), "num_rules": len(program.heads)}
 
-    def data_fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         vocabulary = self.data.vocabulary
         names = [] if vocabulary is None else [*vocabulary.predicates, "", *vocabulary.constants]
         digest = hashlib.sha256("\n".join(names).encode() + self.data.program.fingerprint.encode())
         return digest.hexdigest()[:16]
 
-    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Write the proofs found so far to a file in the run folder."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the proofs found so far as arrays."""
         proofs = self._proofs
         goals = [part for proof in proofs for part in (proof.path, proof.dead_ends)]
-        with atomic_write(folder / _EXAMPLES_FILE.format(update=update), checksum=True) as file:
-            np.savez(
-                file,
-                queries=np.array([proof.query for proof in proofs], np.int32),
-                path_lengths=np.array([len(proof.path) for proof in proofs], np.int64),
-                num_dead_ends=np.array([len(proof.dead_ends) for proof in proofs], np.int64),
-                goals=np.concatenate(goals or [np.zeros(0)]),
-            )
-        names = {_EXAMPLES_FILE.format(update=number) for number in (*kept, update)}
-        for path in folder.glob(_EXAMPLES_FILE.format(update="*")):
-            if path.name not in names:
-                path.unlink()
-        return {"examples": _EXAMPLES_FILE.format(update=update)}
+        return {
+            "queries": np.array([proof.query for proof in proofs], np.int32),
+            "path_lengths": np.array([len(proof.path) for proof in proofs], np.int64),
+            "num_dead_ends": np.array([len(proof.dead_ends) for proof in proofs], np.int64),
+            "goals": np.concatenate(goals or [np.zeros(0, np.int32)]),
+        }
 
-    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        data = read_verified(folder / saved["examples"], "train the heuristic again")
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            names = ("queries", "path_lengths", "num_dead_ends", "goals")
-            queries, lengths, counts, goals = (arrays[name] for name in names)
-        parts = np.split(goals, np.cumsum(np.stack([lengths, counts], axis=1)))
-        for query, path, dead_ends in zip(queries, parts[0::2], parts[1::2], strict=False):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        lengths = np.stack([state["path_lengths"], state["num_dead_ends"]], axis=1)
+        parts = np.split(state["goals"], np.cumsum(lengths))
+        for query, path, dead_ends in zip(state["queries"], parts[0::2], parts[1::2], strict=False):
             self._add_proof(FoundProof(query, path, dead_ends))
-
-    def with_seed(self, seed: int) -> "SearchHeuristicTrainer":
-        """Return a copy of the algorithm with the given seed and without the proofs found so far."""
-        return SearchHeuristicTrainer(self._config_with_seed(seed), self._given_data)
 
     def summarize(self, result: TrainResult) -> list[str]:
         if not result.evaluations:

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import DictEvaluationResult, EpisodeEvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult, EvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
 from phalanx.data.packed_dataset import find_chat_template
@@ -47,7 +47,6 @@ from phalanx.lm.evaluation import (
     evaluate_language_model,
     evaluation_records,
     sample_conversations,
-    text_eval_config,
 )
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.flops import measured_peak_flops, train_flops
@@ -55,9 +54,9 @@ from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure
 from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.text_policy import LMPolicy
 from phalanx.logging.config import LoggingConfig
-from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
-from phalanx.text.env_spec import TextEnvConfig
+from phalanx.text.names import TextEnvConfig
+from phalanx.text.registry import group_members
 from phalanx.text.splits import Split
 from phalanx.training.algorithm import (
     Algorithm,
@@ -67,7 +66,7 @@ from phalanx.training.algorithm import (
     UpdateResult,
     jit_method,
 )
-from phalanx.training.config import CheckpointConfig, TextRunConfig
+from phalanx.training.config import CheckpointConfig, TextEvaluationConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 
 _MIN_MICROBATCH_TOKENS = 1024
@@ -82,18 +81,6 @@ class SFTDataConfig(Config):
     If neither is set, samples are generated in the text environment given by `env`.
     """
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "play": "behavior_policy",
-        "wander": "random_move_prob",
-        "shares": "puzzle_weights",
-        "mixture": "puzzle_weights",
-        "held_out": "num_eval_samples",
-        "dataset": "planned_dataset",
-        "plan_dataset": "planned_dataset",
-        "window_size": "packs_per_buffer",
-        "packing_buffer_size": "packs_per_buffer",
-        "packing_buffer_rows": "packs_per_buffer",
-    }
     plan: str = ""
     """Path of a batch plan, as written by `phalanx data plan build`, or of a folder of batch files, as
     written by `phalanx data export`. Empty if there is no plan."""
@@ -175,14 +162,6 @@ class SFTConfig(TextRunConfig):
     """Configuration for supervised fine-tuning."""
 
     preset_group = "sft"
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "data.environment": "env.id",
-        "data.address": "env.address",
-        "data.games": "env.games",
-        "data.connections": "env.num_connections",
-        "data.compact": "prompt_format",
-        "evaluation.puzzles": "evaluation.num_episodes",
-    }
 
     seed: int = Field(default=0, ge=0)
     """Seed for the initial model, the order of samples and the episodes."""
@@ -203,12 +182,16 @@ class SFTConfig(TextRunConfig):
         learning_rate=2e-3, warmup_steps=20, weight_decay=0.01, b2=0.98
     )
     """Settings for the optimizer and the learning rate."""
-    evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=50)
+    evaluation: TextEvaluationConfig = TextEvaluationConfig(every=50)
     """Settings for evaluations on held-out samples and episodes."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100)
     """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics and sampled episodes."""
+
+    @property
+    def trained_env(self) -> TextEnvConfig | None:
+        return None if self.data.plan or self.data.samples else self.env
 
 
 # Loss and gradients
@@ -334,7 +317,7 @@ def _num_rows(spec: BatchSpec, plan: BatchPlan) -> int:
     All batches whose rows have the same length get the same number of rows, so that an update is compiled
     once per row length.
     """
-    return max(spec.num_packs, plan.meta.batching.token_budget // max(spec.max_length, 1))
+    return max(spec.num_rows, plan.meta.batching.token_budget // max(spec.max_length, 1))
 
 
 class SFT(Algorithm[TrainState]):
@@ -351,33 +334,48 @@ class SFT(Algorithm[TrainState]):
     headline = ("loss",)
 
     def __init__(self, config: SFTConfig, data: SFTData | None = None) -> None:
-        self.data = open_data(config) if data is None else data
-        self._given_data = data
-        plan, num_updates = self.data.plan, config.num_updates
-        self._batches: Any = iter(()) if plan is None else plan.batches()
-        if plan is not None and plan.num_batches is not None:
-            num_updates = min(num_updates, -(-plan.num_batches // config.optimizer.grad_accum_steps))
         super().__init__(config)
-        self.num_updates = num_updates
         self._structure = model_structure(config.model)
-        self._optimizer = make_optimizer(config.optimizer, num_updates)
-        self._learning_rate = lr_schedule(config.optimizer, num_updates)
-        self._eval_batches = eval_batches(self.data.eval_samples, config)
         self._tokenizer = LMTokenizer(config.tokenizer)
+        if data is not None:
+            self.data = data
+
+    # The data and everything that depends on it are created on first use, because an evaluation needs none of
+    # it.
+    @functools.cached_property
+    def data(self) -> SFTData:
+        """Batches to train on."""
+        return open_data(self.config)
+
+    @functools.cached_property
+    def num_updates(self) -> int:
+        """Number of updates. A plan with fewer batches limits it."""
+        config, plan = self.config, self.data.plan
+        if plan is None or plan.num_batches is None:
+            return int(config.num_updates)
+        return min(config.num_updates, -(-plan.num_batches // config.optimizer.grad_accum_steps))
+
+    @functools.cached_property
+    def _batches(self) -> Any:
+        return iter(()) if self.data.plan is None else self.data.plan.batches()
+
+    @functools.cached_property
+    def _eval_batches(self) -> Any:
+        return eval_batches(self.data.eval_samples, self.config)
+
+    @functools.cached_property
+    def _optimizer(self) -> optax.GradientTransformation:
+        return make_optimizer(self.config.optimizer, self.num_updates)
 
     @classmethod
-    def for_evaluation(cls, config: Any) -> "SFT":
-        return cls(config, SFTData())
-
-    @classmethod
-    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config]:
-        return text_eval_config(env, trained_env(config))
+    def evaluation_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return TextEvalConfig
 
     @functools.cached_property
     def text_env(self) -> TextVectorEnvironment | None:
         """Text environment for evaluation. None if the model is trained on a plan or a file of samples."""
-        env = trained_env(self.config)
-        return None if env is None else env.make(self.config.prompt_format)
+        env = self.config.trained_env
+        return None if env is None or not env.id else env.make(self.config.prompt_format)
 
     def init(self, key: Key, params: PyTree | None = None) -> TrainState:
         """Create the initial state. If `params` is given, training starts from these parameters."""
@@ -385,13 +383,10 @@ class SFT(Algorithm[TrainState]):
             params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
         return TrainState(params, self._optimizer.init(params), jnp.int32(0))
 
-    def with_seed(self, seed: int) -> "SFT":
-        return type(self)(self._config_with_seed(seed), self._given_data)
-
     @property
-    def _compilation_key(self) -> tuple[Any, ...]:
+    def _program_key(self) -> tuple[Any, ...]:
         # The schedule depends on the number of updates, which a plan can limit.
-        return (*super()._compilation_key, self.num_updates)
+        return (*super()._program_key, self.num_updates)
 
     def policy(self, state: TrainState) -> LMPolicy:
         """Return the language model as a greedy policy for text environments."""
@@ -429,16 +424,9 @@ class SFT(Algorithm[TrainState]):
         Returns:
             The new state and the metrics.
         """
-        if len(batches) == 1:
-            return self._train_on_batch(state, _token_arrays(batches[0]))
         total = None
         for batch in batches:
             total = self._add_gradients(total, state.params, _token_arrays(batch))
-        return self._apply_gradients(state, total)
-
-    @jit_method(donate=("state",))
-    def _train_on_batch(self, state: TrainState, batch: TokenArrays) -> tuple[TrainState, dict[str, Array]]:
-        total = loss_and_grads(state.params, self._structure, batch)
         return self._apply_gradients(state, total)
 
     @jit_method(donate=("total",))
@@ -462,7 +450,7 @@ class SFT(Algorithm[TrainState]):
             "mean_token_accuracy": sums.num_correct / num_tokens,
             "num_loss_tokens": sums.num_tokens,
             "gradient_norm": optax.tree.norm(gradients),
-            "learning_rate": self._learning_rate(state.step),
+            "learning_rate": lr_schedule(self.config.optimizer, self.num_updates)(state.step),
         }
         return TrainState(params, opt_state, state.step + 1), metrics
 
@@ -497,21 +485,21 @@ class SFT(Algorithm[TrainState]):
         """Run one validation episode for each task, and return one record per episode."""
         return sample_conversations(self.policy(state), self.text_env, update)
 
-    def data_fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         return "" if self.data.plan is None else self.data.plan.fingerprint
 
-    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return the position in the training data, which is saved with each checkpoint."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the training data."""
         return {} if self.data.plan is None else self._batches.state_dict()
 
-    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self.data.plan is not None:
-            self._batches.load_state_dict(saved)
+            self._batches.load_state_dict(state)
 
     def close(self) -> None:
         """Close environments and their connections."""
-        if isinstance(self.data.plan, StreamingPlan):
-            self.data.plan.close()
+        if (data := self.__dict__.get("data")) is not None and isinstance(data.plan, StreamingPlan):
+            data.plan.close()
         if (env := self.__dict__.get("text_env")) is not None:
             env.close()
 
@@ -532,14 +520,6 @@ class SFT(Algorithm[TrainState]):
 def _token_arrays(batch: TokenBatch) -> dict[str, Any]:
     """Return the arrays of a batch that the loss needs, by name."""
     return {name: getattr(batch, name) for name in TOKEN_ARRAYS}
-
-
-def trained_env(config: SFTConfig) -> TextEnvConfig | None:
-    """Return the settings of the text environment that generates the training samples.
-
-    The result is None if the model is trained on a plan or a file of samples.
-    """
-    return None if config.data.plan or config.data.samples else config.env
 
 
 def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatch]:

@@ -6,7 +6,7 @@ were successful. A starting point is a task with a seed (`TaskSeed`).
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -20,13 +20,6 @@ _INITIAL_SUCCESS_RATE = 0.5
 
 class TaskCurriculumConfig(Config):
     """Settings for how often each task is sampled and how many starting points are retried."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "memory": "success_rate_ema_decay",
-        "floor": "min_task_weight",
-        "replay": "retry_fraction",
-        "replay_size": "retry_capacity",
-    }
 
     success_rate_ema_decay: float = Field(default=0.9, ge=0, lt=1)
     """Decay per update of the exponential moving average of each task's success rate."""

@@ -20,8 +20,8 @@ from phalanx.training.algorithm import Algorithm, load_algorithm
 from phalanx.training.checkpoints import CheckpointRef, arrays_by_name, check_metadata, open_checkpoint
 from phalanx.training.code_identity import check_same_network, identify_code, warn_of_changed_sources
 from phalanx.training.config import PolicyRunConfig, RunConfig
-from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network
-from phalanx.training.run_dir import load_metadata, load_run_config
+from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network, network_shapes
+from phalanx.training.run_dir import load_metadata, load_run_config, reject_own_code
 from phalanx.training.warm_start import load_params
 
 _NETWORK_REMEDY = "load it in Python with load_policy(RUN, network=...) and the network of its training"
@@ -44,7 +44,7 @@ class Policy:
     @functools.cached_property
     def environment(self) -> Environment:
         """The run's environment, created on first use."""
-        return self.config.make_environment()
+        return self.config.env.make()
 
     def act(self, observation: PyTree, key: Key | None = None) -> PyTree:
         """Select an action for one observation.
@@ -79,8 +79,10 @@ class Policy:
                 those of the run's environment, which is the default.
         """
         environment = self.environment if environment is None else environment
-        key, max_steps = jax.random.key(seed), environment.max_episode_steps
-        return record_episodes(environment, self.network, key, num_episodes, max_steps, greedy=greedy)
+        key, task_name = jax.random.key(seed), self.config.env.spec.task_name
+        return record_episodes(
+            environment, self.network, key, num_episodes, greedy=greedy, task_name=task_name
+        )
 
     def export(self, environment: Environment | None = None) -> "jax.export.Exported":
         """Export the greedy policy as StableHLO.
@@ -136,6 +138,8 @@ def load_policy(run: str | Path, network: Callable[[Key], PolicyNetwork] | None 
     Args:
         run: Run folder, optionally with a checkpoint: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several
             seeds, the first seed is loaded. To load a different seed, pass its folder, such as `RUN/seed_1`.
+            Without a checkpoint, the best one is loaded if `checkpoint.best_metric` is set, and otherwise the
+            newest one.
         network: Function or class that creates the policy network from a key. Required if the run was trained
             with a network that was passed to its algorithm.
 
@@ -153,20 +157,20 @@ def load_policy(run: str | Path, network: Callable[[Key], PolicyNetwork] | None 
         if network is not None:
             raise ValueError(f"{ref.run} was trained with {algorithm_type.name}, which accepts no network")
         algorithm = algorithm_for_evaluation(ref.run)
-        warn_of_changed_sources(ref.run, algorithm.code_identity())
+        warn_of_changed_sources(ref.run, algorithm._code())
         return algorithm.policy(restore_state(algorithm, ref))
-    if config.environment_type is None:
+    if not config.env.id:
         raise ValueError(
             f"{ref.run} was trained in an environment that was passed as an object, so its policy cannot be "
             "created from the config; register the environment and train with env.id"
         )
-    shape = eqx.filter_eval_shape(network or default_network(config), jax.random.key(0))
-    arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    arrays, structure = network_shapes(network or default_network(config))
     objects = [algorithm_type, *config.environment_types]
-    code = identify_code(objects, structure, is_default_network=network is None)
+    is_default = network is None and not config.network_path
+    code = identify_code(objects, structure, is_default_network=is_default)
     check_same_network(ref.run, code, _NETWORK_REMEDY)
     warn_of_changed_sources(ref.run, code)
-    params, origin = load_params(ref, arrays)
+    params, origin = load_params(best_by_default(ref, config), arrays)
     return Policy(eqx.combine(params, structure), config, ref.run, origin["step"])
 
 
@@ -174,11 +178,7 @@ def load_algorithm_and_config(run: Path) -> tuple[type[Algorithm], RunConfig]:
     """Return the algorithm class and the config of a run."""
     metadata = load_metadata(run)
     address = str(metadata.get("entry_point") or metadata.get("algorithm"))
-    file = Path(address.rpartition(":")[0])
-    if file.suffix == ".py" and file.resolve().is_relative_to(run.resolve()):
-        raise ValueError(
-            f"{run} names an algorithm in its own folder, {file}; code in run folders is not run"
-        )
+    reject_own_code(run, address)
     algorithm = load_algorithm(address)
     return algorithm, load_run_config(run, algorithm.config_type)
 
@@ -190,9 +190,16 @@ def algorithm_for_evaluation(run: Path) -> Algorithm:
         ValueError: If the run was trained with a network that the algorithm does not create.
     """
     algorithm_type, config = load_algorithm_and_config(run)
-    algorithm = algorithm_type.for_evaluation(config)
-    check_same_network(run, algorithm.code_identity(), _NETWORK_REMEDY)
+    algorithm = algorithm_type(config)
+    check_same_network(run, algorithm._code(), _NETWORK_REMEDY)
     return algorithm
+
+
+def best_by_default(ref: CheckpointRef, config: RunConfig) -> CheckpointRef:
+    """Replace a reference to the newest checkpoint of a run that has a `checkpoint.best_metric`."""
+    if ref.which == "newest" and config.checkpoint.best_metric is not None:
+        return dataclasses.replace(ref, which="best")
+    return ref
 
 
 def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
@@ -203,14 +210,12 @@ def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
     Args:
         algorithm: Algorithm with the config of the run.
         ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed. If
-            `ref.which` is `newest` and the run has a `checkpoint.best_metric`, the checkpoint given by
-            `algorithm.policy_checkpoint` (`newest` or `best`) is loaded.
+            `ref.which` is `newest` and the run has a `checkpoint.best_metric`, the best checkpoint is loaded.
     """
-    if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
-        ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)
+    ref = best_by_default(ref, algorithm.config)
     with open_checkpoint(ref.run, ref.which) as (_, step, metadata):
         check_metadata(ref.run, step, metadata, algorithm.config)
-    like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.seed))
+    like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.config.seed))
     params, _ = load_params(ref, like.params)
     return eqx.tree_at(lambda state: state.params, like, params)
 

@@ -9,13 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core import testing
-from phalanx.core.environment import check_info
+from phalanx.core import Environment, EpisodeState, testing
 from phalanx.core.spaces import Box, Composite, Discrete, find_mismatch
 from phalanx.core.testing import CHECKS, ConformanceError, check_environment, transition_checks
 from phalanx.core.testing.tree_diff import differences
-from tests.helpers.broken_environments import BROKEN, RewardAfterEnd
-from tests.helpers.corridor import Corridor
+from tests.helpers.broken_environments import (
+    BROKEN,
+    HasCorrectKernel,
+    Kernel,
+    RewardAfterEnd,
+    broken_spec,
+    corridor_with,
+)
+from tests.helpers.corridor import SPEC, Corridor
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +37,11 @@ SIZES = {"batch_size": 3, "num_steps": 24}
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_correct_environment_passes_each_check(check):
-    assert check(Corridor(), 0, **SIZES) is True
+    assert check(Corridor(), 0, spec=SPEC, **SIZES) is True
+
+
+def test_correct_kernel_passes_all_checks():
+    assert check_environment(HasCorrectKernel(), spec=SPEC, **SIZES).not_applicable == ()
 
 
 @pytest.mark.parametrize(
@@ -39,8 +49,9 @@ def test_correct_environment_passes_each_check(check):
     [pytest.param(*case, id=f"{case[0].__name__}-{case[1].__name__}") for case in BROKEN],
 )
 def test_incorrect_environment_fails_with_message(broken, check, message):
+    spec = broken_spec(broken)
     with pytest.raises(ConformanceError, match=message):
-        check(broken(), 0, **SIZES)
+        check(spec.make(), 0, spec=spec, **SIZES)
 
 
 def test_every_check_can_fail():
@@ -48,56 +59,92 @@ def test_every_check_can_fail():
 
 
 def test_report_lists_passed_checks():
-    report = check_environment(Corridor(), **SIZES)
+    report = check_environment(Corridor(), spec=SPEC, **SIZES)
     assert report.environment == "Corridor"
     assert report.passed == tuple(check.__name__ for check in CHECKS)
     assert report.not_applicable == report.not_checked == ()
     assert str(report) == f"Corridor passes {len(CHECKS)} checks"
 
 
-def test_check_of_invalid_actions_is_not_applicable_without_them(monkeypatch):
-    class Permissive(Corridor):
-        def invalid_action(self, key, state):
-            return None
+class Throttle(Environment):
+    """Accelerates a car with a number, so no action is illegal."""
 
-    monkeypatch.setattr(testing, "CHECKS", (transition_checks.check_invalid_actions_change_nothing,))
-    report = check_environment(Permissive(), **SIZES)
-    assert report.passed == ()
-    assert report.not_applicable == ("check_invalid_actions_change_nothing",)
+    max_episode_steps: int = 3
+    observation_space = Box(-10.0, 10.0, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def initial_state(self, key):
+        return Speed(jnp.zeros(1))
+
+    def transition(self, state, action):
+        return Speed(state.speed + action), 0.0, False
+
+    def observe(self, state):
+        return state.speed
+
+
+class Speed(EpisodeState):
+    speed: jax.Array
 
 
 def test_checks_of_missing_capabilities_are_not_applicable(monkeypatch):
-    class Silent(Corridor):
-        has_text = False
-        render_modes = ()
+    capability_checks = [check for check in CHECKS if check.__module__.endswith("capability_checks")]
+    invalid_actions = transition_checks.check_invalid_actions_change_nothing
+    monkeypatch.setattr(testing, "CHECKS", (*capability_checks, invalid_actions))
+    report = check_environment(Throttle(), **SIZES)
+    assert report.passed == report.notes == ()
+    assert report.not_applicable == tuple(check.__name__ for check in testing.CHECKS)
 
-        def expert(self):
-            return None
 
+def test_invalid_actions_and_the_part_that_they_do_not_change_can_be_given():
+    def stand_still(key, state):
+        return jnp.zeros(1)
+
+    def accelerate(key, state):
+        return jnp.ones(1)
+
+    check = transition_checks.check_invalid_actions_change_nothing
+    assert check(Throttle(), invalid_action=stand_still, **SIZES) is True
+    with pytest.raises(ConformanceError, match=r"state after an invalid action\['speed'\]"):
+        check(Throttle(), invalid_action=accelerate, **SIZES)
+    assert check(Throttle(), invalid_action=accelerate, comparable_state=lambda state: (), **SIZES) is True
+
+
+def test_missing_mask_is_a_note(monkeypatch):
+    class Misspelled(Corridor):
         def legal_actions(self, state):
             return None
 
-    capability_checks = [check for check in CHECKS if check.__module__.endswith("capability_checks")]
-    monkeypatch.setattr(testing, "CHECKS", capability_checks)
-    report = check_environment(Silent(), **SIZES)
-    assert report.passed == ("check_task_name_and_version",)
-    assert report.not_applicable == tuple(check.__name__ for check in capability_checks[:4])
+        def sample_action(self, key, state):
+            return jnp.int32(1)
+
+    monkeypatch.setattr(testing, "CHECKS", ())
+    [note] = check_environment(Misspelled(), **SIZES).notes
+    assert note.startswith("no mask of legal actions was found: the observation has no field action_mask")
+    assert check_environment(Corridor(), **SIZES).notes == ()
 
 
-class RarelyTerminates(Corridor):
+class RewardsAfterEnd(Kernel):
+    def step(self, states, actions):
+        states, observations, rewards, *rest = super().step(states, actions)
+        return states, observations, jnp.where(states.terminated, 1.0, rewards), *rest
+
+
+class NeverLeaps(Corridor):
+    """Starts in cell 0 and takes single steps, so that only one of many random episodes terminates."""
+
+    def initial_state(self, key):
+        return dataclasses.replace(super().initial_state(key), position=jnp.int32(0))
+
+    def legal_actions(self, state):
+        return super().legal_actions(state).at[..., 2].set(False)
+
+
+class RarelyTerminates(NeverLeaps):
     """Only one of many random episodes terminates, and stepping its terminal state pays reward 1 again."""
 
-    def reset(self, key):
-        state, _ = super().reset(key)
-        state = dataclasses.replace(state, position=jnp.int32(0))
-        return state, self.observe(state)
-
-    def legal(self, state):
-        return super().legal(state).at[..., 2].set(False)
-
-    def step(self, state, action):
-        state, observation, reward, done, info = super().step(state, action)
-        return state, observation, jnp.where(state.terminated, 1.0, reward), done, info
+    def kernel(self):
+        return RewardsAfterEnd(NeverLeaps(self.max_episode_steps))
 
 
 TERMINAL_STATE_CHECKS = (
@@ -109,7 +156,7 @@ TERMINAL_STATE_CHECKS = (
 
 def test_checks_of_terminal_states_are_not_checked_without_terminations(monkeypatch):
     monkeypatch.setattr(testing, "CHECKS", TERMINAL_STATE_CHECKS)
-    report = check_environment(RarelyTerminates(max_steps=10), batch_size=2, num_steps=12)
+    report = check_environment(RarelyTerminates(max_episode_steps=10), batch_size=2, num_steps=12)
     note = "no episode terminated in 12 steps, so terminal states were not checked; pass a larger num_steps"
     assert report.passed == ()
     assert report.not_checked == tuple(check.__name__ for check in TERMINAL_STATE_CHECKS)
@@ -119,7 +166,7 @@ def test_checks_of_terminal_states_are_not_checked_without_terminations(monkeypa
 def test_reward_after_a_rare_termination_is_found_with_more_steps():
     with pytest.raises(ConformanceError, match="stepping a finished state must give reward 0"):
         transition_checks.check_done_states_are_absorbing(
-            RarelyTerminates(max_steps=10), batch_size=2, num_steps=1000
+            RarelyTerminates(max_episode_steps=10), batch_size=2, num_steps=1000
         )
 
 
@@ -138,7 +185,7 @@ def test_one_error_lists_all_failures(monkeypatch):
 
 def test_exception_of_environment_says_when_it_was_raised():
     class Crashes(Corridor):
-        def step(self, state, action):
+        def transition(self, state, action):
             raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom") as caught:
@@ -146,18 +193,23 @@ def test_exception_of_environment_says_when_it_was_raised():
     assert any("while the first step was traced" in note for note in caught.value.__notes__)
 
 
-def test_info_without_flags_is_one_failure():
-    class ReturnsDictionary(Corridor):
-        def step(self, state, action):
-            *rest, info = super().step(state, action)
-            return *rest, {"terminated": info.terminated, "truncated": info.truncated}
+def test_state_without_flags_is_one_failure():
+    @dataclasses.dataclass
+    class Bare:
+        position: Any
 
-    message = "must have the attributes terminated and truncated, .* got dict"
+    jax.tree_util.register_dataclass(Bare, ["position"], [])
+
+    @corridor_with
+    class ReturnsBareStates(Kernel):
+        def step(self, states, actions):
+            states, *rest = super().step(states, actions)
+            return Bare(states.position), *rest
+
+    message = "Bare has no step_count and no terminated and no truncated: derive it from EpisodeState"
     with pytest.raises(ConformanceError, match=message) as caught:
-        check_environment(ReturnsDictionary(), **SIZES)
+        check_environment(ReturnsBareStates(), **SIZES)
     assert len(caught.value.failures) == 1
-    with pytest.raises(ValueError, match=message):
-        check_info({"terminated": False, "truncated": False})
 
 
 @pytest.mark.parametrize(
@@ -204,4 +256,4 @@ def test_typed_keys_are_compared_by_their_data():
 def test_environment_without_arrays_is_static():
     assert jax.tree.leaves(Corridor()) == []
     assert Corridor() == Corridor(12) and hash(Corridor()) == hash(Corridor(12))
-    assert dataclasses.replace(Corridor(), max_steps=5) != Corridor()
+    assert dataclasses.replace(Corridor(), max_episode_steps=5) != Corridor()

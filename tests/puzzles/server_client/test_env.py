@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from phalanx.config import load_config
 from phalanx.puzzles.server_client import (
     PuzzleClientConfig,
     PuzzleServerEnvironment,
@@ -150,8 +151,8 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
                 batch.reset([1, 2, 3])
     with pytest.raises(ValueError, match="address must be HOST:PORT"):
         PuzzleServerVectorEnvironment.from_config(PuzzleServerEnvConfig(address="here"))
-    with pytest.raises(ValueError, match="num_connections"):
-        PuzzleServerEnvConfig.model_validate({"connections": 3})
+    with pytest.raises(ValueError, match="did you mean 'num_connections'"):
+        load_config(PuzzleServerEnvConfig, settings={"connections": 3})
 
 
 def test_games_are_created_by_name() -> None:

@@ -1,7 +1,6 @@
 """Policy networks for ARC."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,15 +12,6 @@ from phalanx.core.environment import Key
 
 class ArcNetworkConfig(Config):
     """Architecture and size of an ARC policy network."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "hidden_dim",
-        "depth": "num_layers",
-        "heads": "num_heads",
-        "patch": "patch_size",
-        "colors": "color_encoding",
-        "places": "selection_head",
-    }
 
     kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
     """Architecture: convolutions (`conv`), convolutions whose weights are shared by all colors

@@ -1,6 +1,10 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
-from .frames import EpisodeFrame as EpisodeFrame, episode_frames as episode_frames, frame as frame
+from .episode_steps import (
+    GridStep as GridStep,
+    episode_step as episode_step,
+    episode_steps as episode_steps,
+)
 from .palette import ARC as ARC, SAFE as SAFE, Palette as Palette, palette_named as palette_named
 from .snapshot import StateSnapshot as StateSnapshot, snapshot as snapshot, snapshots as snapshots
 from .svg_task import (

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.arc.rendering.frames import EpisodeFrame, frames_to_show
+from phalanx.arc.rendering.episode_steps import GridStep, steps_to_show
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.rendering.snapshot import (
     Cells,
@@ -140,34 +140,42 @@ def render_state(
     return Group(Text(view.title, style="bold"), facts, _Row(panels))
 
 
+def format_state(state: ArcState, *, show_target: bool = True) -> str:
+    """Return the drawing of `render_state` as text with terminal colors, independent of the terminal."""
+    console = Console(force_terminal=True, color_system="truecolor", width=120, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(render_state(state, show_target=show_target))
+    return captured.get()
+
+
 def render_episode(
-    frames: Sequence[EpisodeFrame],
+    steps: Sequence[GridStep],
     *,
     title: str = "Episode",
-    max_frames: int = 24,
+    max_steps: int = 24,
     palette: PaletteName = "arc",
 ) -> RenderableType:
-    """Draw the steps of an episode in rows. If there are more than `max_frames` frames, only the beginning
-    and the end are shown."""
+    """Draw the steps of an episode in rows. If there are more than `max_steps`, only the beginning and the
+    end are shown."""
     colors = palette_named(palette)
     panels = [
         _Framed(Text(""), item) if isinstance(item, str) else _step(item, colors)
-        for item in frames_to_show(frames, max_frames)
+        for item in steps_to_show(steps, max_steps)
     ]
     heading = Text(title, style="bold")
-    final = frames[-1]
+    final = steps[-1]
     heading.append(f"  {final.status}", style=_STATUS_STYLES[final.status])
     return Group(heading, _Row(panels))
 
 
-def _step(frame: EpisodeFrame, palette: Palette) -> "_Framed":
-    text = Text(frame.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
-    if frame.result_text:
-        text.append(f"\n{frame.result_text}")
-    if frame.status != "running":
-        text.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
-    grid = TerminalGrid(frame.grid, palette, frame.selected)
-    return _Framed(Group(grid, text), f"{frame.step} {frame.name}", "green" if frame.solved else "dim")
+def _step(step: GridStep, palette: Palette) -> "_Framed":
+    text = Text(step.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
+    if step.result_text:
+        text.append(f"\n{step.result_text}")
+    if step.status != "running":
+        text.append(f"\n{step.status}", style=_STATUS_STYLES[step.status])
+    grid = TerminalGrid(step.grid, palette, step.selected)
+    return _Framed(Group(grid, text), f"{step.step} {step.name}", "green" if step.solved else "dim")
 
 
 def _panel(grid: TerminalGrid, title: str) -> "_Framed":

@@ -7,7 +7,19 @@ from typing import Any
 from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.proofs.config import ProofConfig
 
-RENAMED_SETTINGS: Mapping[str, str] = ProofConfig.renamed_settings
+RENAMED_SETTINGS: Mapping[str, str] = {
+    "padding_atoms": "max_goals",
+    "padding_states": "max_actions",
+    "max_depth": "max_episode_steps",
+    "memory_pruning": "prune_visited",
+    "kge_closes_query": "allow_kge_on_query",
+    "engine": "backend",
+    "depth_limit": "compute_depths_up_to",
+    "max_computed_depth": "compute_depths_up_to",
+    "max_exact_proof_depth": "compute_depths_up_to",
+    "depth_seconds": "depth_computation_seconds",
+    "max_depth_seconds": "depth_computation_seconds",
+}
 """Maps DeepProofLog's names for settings to fields of `ProofConfig`."""
 
 REPLACEMENTS: Mapping[str, str] = {

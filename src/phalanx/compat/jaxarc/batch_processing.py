@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from phalanx.arc import functional as _functional
+from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.functional import Configured, as_environment, environment_of
 from phalanx.arc.state import ArcState
-from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.environment import Key, Keys
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
 
@@ -54,14 +55,14 @@ def batch_policy_rollout(
 
 @eqx.filter_jit
 def _rollout(
-    policy_fn: PolicyFunction, batch_states: PyTree, environment: Environment, num_steps: int
+    policy_fn: PolicyFunction, batch_states: PyTree, environment: ArcEnvironment, num_steps: int
 ) -> dict[str, Any]:
     def step(states: PyTree, _: None) -> tuple[PyTree, dict[str, Any]]:
         output = policy_fn(states)
         if not isinstance(output, Mapping) or not {"actions", "log_probs"} <= set(output):
             got = sorted(output) if isinstance(output, Mapping) else type(output).__name__
             raise TypeError(f"policy_fn must return a dict with 'actions' and 'log_probs', got {got}")
-        after, _, rewards, dones, _info = environment.batch_step(states, output["actions"])
+        after, _observations, rewards, dones, _info = environment.batch_step(states, output["actions"])
         chosen = {name: output[name] for name in ("actions", "log_probs")}
         return after, {"states": states, "rewards": rewards, "dones": dones, **chosen}
 
@@ -89,7 +90,7 @@ class NetworkPolicy(eqx.Module):
     """
 
     network: PolicyNetwork
-    environment: Environment
+    environment: ArcEnvironment
     key: Key | None = None
 
     def __call__(self, states: PyTree) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def analyze_memory_usage(
 ) -> dict[int, dict[str, float]]:
     """Return the size of states and observations in megabytes for each batch size.
 
-    Data that all states share, such as an ARC task buffer, is not counted.
+    Data that all states share, such as the task buffer, is not counted.
     """
     if not batch_sizes:
         raise ValueError("batch_sizes must contain at least one batch size")
@@ -155,7 +156,7 @@ def analyze_memory_usage(
     return results
 
 
-def _measure_memory(environment: Environment, batch_size: int) -> dict[str, float]:
+def _measure_memory(environment: ArcEnvironment, batch_size: int) -> dict[str, float]:
     trees = _functional.batch_reset(_keys(batch_size), environment)
     state, observation = (sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20 for tree in trees)
     total = state + observation
@@ -235,7 +236,7 @@ def inspect_batch_states(batch_states: PyTree, indices: Sequence[int] = (0, 1, 2
     return rows
 
 
-def _measure_batch_size(environment: Environment, batch_size: int, repeats: int) -> dict[str, float]:
+def _measure_batch_size(environment: ArcEnvironment, batch_size: int, repeats: int) -> dict[str, float]:
     keys = _keys(batch_size)
     states, _ = _functional.batch_reset(keys, environment)
     actions = _sample_actions(environment, keys, states)
@@ -251,7 +252,7 @@ def _measure_batch_size(environment: Environment, batch_size: int, repeats: int)
 
 
 @jax.jit
-def _sample_actions(environment: Environment, keys: Keys, states: PyTree) -> PyTree:
+def _sample_actions(environment: ArcEnvironment, keys: Keys, states: PyTree) -> PyTree:
     return jax.vmap(environment.sample_action)(keys, states)
 
 

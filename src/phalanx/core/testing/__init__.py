@@ -9,10 +9,13 @@ other cases.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
-from phalanx.core.environment import Environment, Key, check_info
+from phalanx.core.environment import Environment, Key, mask_size
+from phalanx.core.spaces import masked_size
+from phalanx.core.spec import EnvSpec
 from phalanx.core.testing import capability_checks, transition_checks
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError as ConformanceError,
@@ -43,7 +46,8 @@ class ConformanceReport:
     """Names of the checks that could not be completed. These are the terminal-state checks, if no episode
     terminated in the recorded steps."""
     notes: tuple[str, ...] = ()
-    """Sentences that explain why the checks in `not_checked` could not be performed."""
+    """Sentences that explain why the checks in `not_checked` could not be performed, and that point out a
+    missing mask of legal actions."""
 
     def __str__(self) -> str:
         lines = [f"{self.environment} passes {len(self.passed)} checks"]
@@ -55,12 +59,24 @@ class ConformanceReport:
 
 
 def check_environment(
-    environment: Environment, *, seed: int = 0, batch_size: int = 4, num_steps: int = 200
+    environment: Environment,
+    *,
+    spec: EnvSpec | None = None,
+    invalid_action: Callable[[Key, Any], Any] | None = None,
+    comparable_state: Callable[[Any], Any] | None = None,
+    seed: int = 0,
+    batch_size: int = 4,
+    num_steps: int = 200,
 ) -> ConformanceReport:
     """Run all checks on an environment with random actions.
 
     Args:
         environment: The environment.
+        spec: Spec of the environment. Its text, its expert and its task names are checked as well.
+        invalid_action: Function `invalid_action(key, state)` that returns an action that must not change the
+            state. If None, a choice that is masked out or out of range is taken, if the actions have one.
+        comparable_state: Function that returns the part of a state that invalid actions must not change. If
+            None, all fields of the state except `step_count`, `terminated` and `truncated` are compared.
         seed: Seed for the episodes and actions.
         batch_size: Number of environments that run at the same time.
         num_steps: Number of steps per environment. At least one episode must end in these steps, by
@@ -74,13 +90,14 @@ def check_environment(
     Raises:
         ConformanceError: If any check fails. The message lists the failures of all checks.
     """
-    _check_info(environment)
+    _trace_first_step(environment)
+    options = {"spec": spec, "invalid_action": invalid_action, "comparable_state": comparable_state}
     outcomes: dict[str, bool | InconclusiveCheck] = {}
     failures: list[str] = []
     for check in CHECKS:
         name = check.__name__
         try:
-            outcomes[name] = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
+            outcomes[name] = check(environment, seed, batch_size=batch_size, num_steps=num_steps, **options)
         except ConformanceError as error:
             failures += [f"{name}: {failure}" for failure in error.failures]
         except Exception as error:
@@ -93,29 +110,41 @@ def check_environment(
     not_checked = {
         name: found.reason for name, found in outcomes.items() if isinstance(found, InconclusiveCheck)
     }
+    notes = list(dict.fromkeys(not_checked.values()))
+    if masked_size(environment.action_space) is not None and mask_size(environment) is None:
+        notes.append(
+            "no mask of legal actions was found: the observation has no field action_mask, and legal_actions "
+            "returns None, so every choice is always legal"
+        )
     return ConformanceReport(
         environment=type(environment).__name__,
         passed=tuple(name for name, outcome in outcomes.items() if outcome),
         not_applicable=tuple(name for name, outcome in outcomes.items() if outcome is False),
         not_checked=tuple(not_checked),
-        notes=tuple(dict.fromkeys(not_checked.values())),
+        notes=tuple(notes),
     )
 
 
-def _check_info(environment: Environment) -> None:
-    """Raise `ConformanceError` if `step` returns an info without the flags that most checks need."""
+def _trace_first_step(environment: Environment) -> None:
+    """Trace one step. Raise `ConformanceError` if states lack the fields that the checks need."""
 
-    def first_info(key: Key) -> object:
+    missing: list[str] = []
+
+    def first_state(key: Key) -> Any:
         state, _ = environment.reset(key)
-        return environment.step(state, environment.sample_action(key, state))[-1]
+        state = environment.step(state, environment.sample_action(key, state))[0]
+        # Inside the trace, because the fields may be properties that compute with arrays.
+        missing.extend(name for name in ("step_count", "terminated", "truncated") if not hasattr(state, name))
+        return state
 
     try:
-        info = jax.eval_shape(first_info, jax.random.PRNGKey(0))
+        state = jax.eval_shape(first_state, jax.random.PRNGKey(0))
     except Exception as error:
         error.add_note(f"while the first step was traced on {environment!r}")
         raise
-    try:
-        check_info(info)
-    except ValueError as error:
+    if missing:
         title = f"{type(environment).__name__} fails the conformance checks"
-        raise ConformanceError(title, [str(error)]) from error
+        raise ConformanceError(
+            title,
+            [f"{type(state).__name__} has no {' and no '.join(missing)}: derive it from EpisodeState"],
+        )

@@ -1,4 +1,4 @@
-"""Conformance checks for legal actions, text, rendering, experts, task names and environment versions."""
+"""Conformance checks for legal actions, text, rendering, experts and task names."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from phalanx.core.environment import Environment
-from phalanx.core.spaces import masked_choice, masked_size, replace_choice
+from phalanx.core.environment import Environment, validate_mask
+from phalanx.core.spaces import get_field, masked_choice, masked_size, replace_choice
 from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import RandomRolloutRunner, conformance_check, describe_first
 from phalanx.core.testing.tree_diff import differences, take, to_host
@@ -24,26 +24,28 @@ _NUM_SAMPLED_STATES = 3
 def check_legal_actions(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that the mask has the right shape, that sampled actions are legal, and that illegal actions do
     not change the state."""
-    environment = rollout.environment
-    space = environment.action_space
+    environment, space = rollout.environment, rollout.environment.action_space
     shape = jax.eval_shape(
         lambda key: environment.legal_actions(environment.reset(key)[0]), jax.random.PRNGKey(rollout.seed)
     )
     if shape is None:
         return None
-    choices = masked_size(space)
-    if choices is None or shape.shape != (choices,) or shape.dtype != np.bool_:
-        actual = f"{shape.dtype}{list(shape.shape)}"
-        expected = "None, because actions have no integer to mask" if choices is None else f"bool[{choices}]"
-        return [f"the mask of one state is {actual}, expected {expected}"]
+    try:
+        choices = validate_mask(environment, shape)
+    except TypeError as error:
+        return [str(error)]
     _, steps = rollout.run()
-    mask, first_batch_mask = to_host(_masks(environment, steps.before))
+    mask = to_host(_masks(environment, steps.before))
     running = ~np.asarray(rollout.observe(steps.before)[1])
     chosen = np.asarray(masked_choice(space, steps.actions))
     legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
     found = describe_first(running & ~mask.any(-1), ": no action is legal, but the episode is not done")
     found += describe_first(running & ~legal, ": the sampled action is not legal")
-    found += differences(take(mask, 0), first_batch_mask, "legal_actions of a batch")
+    observed = to_host(rollout.observe(steps.before)[0])
+    if "action_mask" in dict(getattr(environment.observation_space, "fields", ())):
+        found += differences(
+            mask, get_field(observed, "action_mask"), "action_mask, compared with legal_actions,"
+        )
     # The first illegal choice of each state, or the sampled one if all are legal.
     has_illegal = ~mask.all(-1)
     illegal = np.where(has_illegal, np.argmin(mask, -1), chosen).astype(chosen.dtype)
@@ -52,68 +54,58 @@ def check_legal_actions(rollout: RandomRolloutRunner) -> list[str] | None:
     before, new = map(rollout.comparable_states, (steps.before, after))
     for choice in np.unique(illegal[has_illegal]):
         where = has_illegal & (illegal == choice)
-        found += differences(
-            take(before, where), take(new, where), f"comparable_state after illegal {choice}"
-        )
+        found += differences(take(before, where), take(new, where), f"state after illegal {choice}")
     return found
 
 
-@jax.jit
-def _masks(
-    environment: Environment, states: PyTree
-) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
-    """Return the masks of legal actions in recorded states.
-
-    Returns:
-        The masks of all states, computed state by state, and the masks of the first step's states, computed
-        with a single call for the batch.
-    """
-    legal_actions: Any = environment.legal_actions
-    return jax.vmap(jax.vmap(legal_actions))(states), legal_actions(take(states, 0))
+@partial(jax.jit, static_argnums=0)
+def _masks(environment: Environment, states: PyTree) -> Bool[Array, "steps batch choices"] | None:
+    return jax.vmap(jax.vmap(environment.legal_actions))(states)
 
 
 @conformance_check("text must identify actions")
 def check_text_round_trip(rollout: RandomRolloutRunner) -> list[str] | None:
-    """Check the text descriptions of states, and the conversion of actions to text and back.
+    """Check the prompts of states, and the conversion of actions to text and back.
 
-    States must have non-empty descriptions. `parse_action` must invert `action_text` and reject invalid text.
-
-    The batched methods must give the same results as the methods for one state.
+    Prompts must not be empty. `parse` must invert `format` and reject invalid text. The methods for batches
+    must give the same results as the methods for one state.
     """
-    environment = rollout.environment
-    if not environment.has_text:
+    if rollout.spec is None or rollout.spec.text is None:
         return None
+    text = rollout.spec.text(rollout.environment)
     found: list[str] = []
     for time, state, action in _sample_states(rollout):
-        text = environment.observation_text(state)
-        if not isinstance(text, str) or not text.strip():
-            found.append(f"step {time}: observation_text is {text!r}")
-        for choice in _legal_variants(environment, state, action):
-            answer = environment.action_text(choice, state)
+        prompt = text.prompt(state)
+        if not isinstance(prompt, str) or not prompt.strip():
+            found.append(f"step {time}: prompt is {prompt!r}")
+        for choice in _legal_variants(rollout.environment, state, action):
+            answer = text.format(choice, state)
             try:
-                parsed = environment.parse_action(answer, state)
+                parsed = text.parse(answer, state)
             except ValueError as error:
-                found.append(
-                    f"step {time}: parse_action rejects {answer!r}, the text of a legal action: {error}"
-                )
+                found.append(f"step {time}: parse rejects {answer!r}, the text of a legal action: {error}")
                 continue
-            found += differences(to_host(choice), to_host(parsed), f"step {time}: parse_action({answer!r})")
+            found += differences(to_host(choice), to_host(parsed), f"step {time}: parse({answer!r})")
         for invalid_text in _INVALID_TEXTS:
             try:
-                environment.parse_action(invalid_text, state)
+                text.parse(invalid_text, state)
             except ValueError:
                 continue
-            found.append(f"step {time}: parse_action accepts {invalid_text!r}")
-        twice = jax.tree.map(lambda leaf: jax.device_put(np.stack([leaf, leaf])), state)
-        if environment.observation_texts(twice) != [text, text]:
-            found.append(f"step {time}: observation_texts differs from observation_text of its rows")
-        texts = [environment.action_text(action, state), _INVALID_TEXTS[1]]
-        actions, errors = environment.parse_actions(texts, twice)
-        if actions is None or [bool(error) for error in errors] != [False, True]:
-            found.append(f"step {time}: parse_actions and parse_action accept different text")
+            found.append(f"step {time}: parse accepts {invalid_text!r}")
+        states, actions = jax.tree.map(
+            lambda leaf: jax.device_put(np.stack([leaf, leaf])), (to_host(state), to_host(action))
+        )
+        if text.prompts(states) != [prompt, prompt]:
+            found.append(f"step {time}: prompts differs from prompt of its rows")
+        answer = text.format(action, state)
+        if text.formats(actions, states) != [answer, answer]:
+            found.append(f"step {time}: formats differs from format of its rows")
+        parsed_actions, errors = text.parse_batch([answer, _INVALID_TEXTS[1]], states)
+        if parsed_actions is None or [bool(error) for error in errors] != [False, True]:
+            found.append(f"step {time}: parse_batch and parse accept different text")
         else:
-            parsed = to_host(take(actions, 0))
-            found += differences(to_host(action), parsed, f"step {time}: parse_actions of a batch")
+            parsed = to_host(take(parsed_actions, 0))
+            found += differences(to_host(action), parsed, f"step {time}: parse_batch")
     return found
 
 
@@ -136,12 +128,9 @@ def check_render_modes(rollout: RandomRolloutRunner) -> list[str] | None:
 def check_expert(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that the expert labels the states of its own episodes with legal members of `action_space`."""
     environment, batch_size = rollout.environment, rollout.batch_size
-    try:
-        expert = environment.expert()
-    except ValueError:  # the settings of this environment do not allow an expert
+    if rollout.spec is None or rollout.spec.expert is None:
         return None
-    if expert is None:
-        return None
+    expert = rollout.spec.expert(environment)
     states = _first_step(rollout.run()[1].before)
     memory = expert.init(states)
     found: list[str] = []
@@ -165,11 +154,11 @@ def check_expert(rollout: RandomRolloutRunner) -> list[str] | None:
         first = jax.device_put(take(actions, slice(None), 0))
         # With the shape of recorded steps, the compiled programs of other checks can be reused.
         repeated_states, repeated_actions = _repeat((states, first), rollout.num_steps)
-        _, legal = _masks(environment, repeated_states)
+        legal = _masks(environment, repeated_states)
         if legal is not None:
             chosen = np.asarray(masked_choice(environment.action_space, first))
             running = ~np.asarray(rollout.observe(repeated_states)[1])[0]
-            if np.any(running & ~np.asarray(legal)[np.arange(batch_size), chosen]):
+            if np.any(running & ~np.asarray(legal)[0, np.arange(batch_size), chosen]):
                 found.append(f"step {time}: the action of the expert is not legal")
         after = rollouts.by_vmap(environment, rollout.keys[1], repeated_states, repeated_actions)[1]
         states = _first_step(after.states)
@@ -188,18 +177,20 @@ def _repeat(tree: PyTree, num_steps: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_steps, *leaf.shape)), tree)
 
 
-@conformance_check("task_name and version")
-def check_task_name_and_version(rollout: RandomRolloutRunner) -> list[str]:
-    """Check that `version` is a positive integer and that `task_name` returns a string."""
-    environment = rollout.environment
-    found = []
-    if type(environment.version) is not int or environment.version < 1:
-        found.append(f"version must be a positive integer, got {environment.version!r}")
-    for time, state, _ in _sample_states(rollout):
-        name = environment.task_name(state)
-        if not isinstance(name, str):
-            found.append(f"step {time}: task_name must be a string, got {name!r}")
-    return found
+@conformance_check("tasks must have names")
+def check_task_name(rollout: RandomRolloutRunner) -> list[str] | None:
+    """Check that `task_name` of the spec returns a string."""
+    if rollout.spec is None or rollout.spec.task_name is None:
+        return None
+    names = [
+        (time, rollout.spec.task_name(rollout.environment, state))
+        for time, state, _ in _sample_states(rollout)
+    ]
+    return [
+        f"step {time}: task_name must be a string, got {name!r}"
+        for time, name in names
+        if not isinstance(name, str)
+    ]
 
 
 def _sample_states(rollout: RandomRolloutRunner) -> Iterator[tuple[int, PyTree, PyTree]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache, partial, wraps
+from functools import cached_property, partial, wraps
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.environment import Environment, Key, Keys, is_done
+from phalanx.core.spaces import masked_choice, masked_size, replace_choice
+from phalanx.core.spec import EnvSpec
 from phalanx.core.testing.tree_diff import take, to_host
 from phalanx.core.vector import select_rows
 
@@ -81,9 +83,13 @@ def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple
     return first, jax.lax.scan(one, state, step_keys)[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=(0, 1))
 def _rollout_batch(
-    environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None
+    environment: Environment,
+    invalid_action: Callable[[Any, Any], Any],
+    keys: Keys,
+    step_keys: PyTree,
+    invalid: Bool[Array, "steps batch"] | None,
 ) -> tuple[PyTree, RolloutSteps]:
     states, first = environment.batch_reset(keys)
 
@@ -91,7 +97,7 @@ def _rollout_batch(
         keys, use_invalid = inputs
         actions = jax.vmap(environment.sample_action)(keys, states)
         if use_invalid is not None:
-            actions = select_rows(use_invalid, jax.vmap(environment.invalid_action)(keys, states), actions)
+            actions = select_rows(use_invalid, jax.vmap(invalid_action)(keys, states), actions)
         after = StepResult(*environment.batch_step(states, actions))
         return after.states, RolloutSteps(states, actions, after)
 
@@ -141,12 +147,39 @@ def rollout_auto_reset(
 
 @partial(jax.jit, static_argnums=0)
 def _observe_states(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
-    return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
+    return jax.vmap(jax.vmap(environment.observe))(states), is_done(states)
+
+
+@dataclasses.dataclass(frozen=True)
+class _IllegalAction:
+    """Selects a choice that the mask excludes or that is out of range, for actions that can be masked."""
+
+    environment: Environment
+
+    def __call__(self, key: Key, state: PyTree) -> PyTree:
+        space = self.environment.action_space
+        num_choices = masked_size(space)
+        assert num_choices is not None
+        legal = self.environment.legal_actions(state)
+        legal = jnp.ones(num_choices, bool) if legal is None else legal
+        # The last two choices are out of range: n, and n + 1, which becomes -1.
+        illegal = jnp.append(~legal, jnp.ones(2, bool))
+        number = jax.random.key_data(key)[0] % jnp.sum(illegal, dtype=jnp.uint32)
+        choice = jnp.argmax(jnp.cumsum(illegal, dtype=jnp.uint32) > number)
+        choice = jnp.where(choice > num_choices, -1, choice)
+        action = self.environment.sample_action(key, state)
+        return replace_choice(space, action, choice.astype(masked_choice(space, action).dtype))
+
+
+def _without_counters(state: PyTree) -> Any:
+    """Return the fields of a state that illegal actions must not change, by name."""
+    counters = ("step_count", "terminated", "truncated")
+    return {name: value for name, value in vars(state).items() if name not in counters}
 
 
 @partial(jax.jit, static_argnums=0)
-def _comparable_states(environment: Environment, states: PyTree) -> PyTree:
-    return jax.vmap(jax.vmap(environment.comparable_state))(states)
+def _map_states(function: Callable[[Any], Any], states: PyTree) -> PyTree:
+    return jax.vmap(jax.vmap(function))(states)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -201,6 +234,14 @@ class RandomRolloutRunner:
     """Number of environments."""
     num_steps: int
     """Number of steps per environment."""
+    spec: EnvSpec | None = None
+    """Spec of the environment, for the checks of its text, expert and task names."""
+    invalid_action: Callable[[Key, Any], Any] | None = None
+    """Function `invalid_action(key, state)` that returns an action that changes nothing. If None, a choice
+    that is masked out or out of range is taken."""
+    comparable_state: Callable[[Any], Any] | None = None
+    """Function that returns the part of a state that invalid actions must not change. If None, all fields
+    except `step_count`, `terminated` and `truncated` are compared."""
 
     @cached_property
     def keys(self) -> tuple[np.ndarray, np.ndarray]:
@@ -208,10 +249,10 @@ class RandomRolloutRunner:
         keys = jax.random.split(jax.random.PRNGKey(self.seed), self.batch_size)
         return to_host(_split_keys(keys, self.num_steps))
 
-    @cached_property
+    @property
     def has_invalid_actions(self) -> bool:
-        """True if `invalid_action` of the environment returns an action instead of None."""
-        return _has_invalid_actions(self.environment)
+        """True if actions can be masked or out of range, or if `invalid_action` is given."""
+        return self.invalid_action is not None or masked_size(self.environment.action_space) is not None
 
     def run_one(self, index: int) -> tuple[PyTree, RolloutSteps]:
         """Run one environment of the batch alone. Returns the first observation and the recorded steps."""
@@ -228,22 +269,16 @@ class RandomRolloutRunner:
         # Flags are passed even if none is True, so that all rollouts of the same size share one compilation.
         shape = (self.num_steps, self.batch_size)
         flags = np.broadcast_to(invalid, shape) if self.has_invalid_actions else None
-        return _rollout_batch(self.environment, *self.keys, flags)
+        invalid_action = self.invalid_action or _IllegalAction(self.environment)
+        return _rollout_batch(self.environment, invalid_action, *self.keys, flags)
 
     def observe(self, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
         """Return the observations and done flags of recorded states."""
         return _observe_states(self.environment, states)
 
     def comparable_states(self, states: PyTree) -> PyTree:
-        """Apply `comparable_state` to recorded states and return the result as host arrays."""
-        return to_host(_comparable_states(self.environment, states))
-
-
-@lru_cache(maxsize=16)
-def _has_invalid_actions(environment: Environment) -> bool:
-    key = jax.random.PRNGKey(0)
-    state, _ = jax.eval_shape(environment.reset, key)
-    return jax.eval_shape(environment.invalid_action, key, state) is not None
+        """Return the parts of recorded states that invalid actions must not change, as host arrays."""
+        return to_host(_map_states(self.comparable_state or _without_counters, states))
 
 
 def conformance_check(
@@ -254,9 +289,9 @@ def conformance_check(
     The function takes a `RandomRolloutRunner` and returns a list with one message per violation, None if the
     environment lacks the checked capability, or an `InconclusiveCheck`.
 
-    The check has the parameters `environment`, `seed`, `batch_size` and `num_steps`. If there are violations,
-    it raises `ConformanceError` with the first five messages. Otherwise, it returns True if the environment
-    has the capability, False if it lacks it, or the function's `InconclusiveCheck`.
+    The check has the parameters of `RandomRolloutRunner`. If there are violations, it raises
+    `ConformanceError` with the first five messages. Otherwise, it returns True if the environment has the
+    capability, False if it lacks it, or the function's `InconclusiveCheck`.
 
     Args:
         rule: Description of the rule, which is the beginning of the error message.
@@ -267,9 +302,14 @@ def conformance_check(
     ) -> Callable[..., bool | InconclusiveCheck]:
         @wraps(find_violations)
         def check(
-            environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+            environment: Environment,
+            seed: int = 0,
+            *,
+            batch_size: int = 4,
+            num_steps: int = 200,
+            **options: Any,
         ) -> bool | InconclusiveCheck:
-            found = find_violations(RandomRolloutRunner(environment, seed, batch_size, num_steps))
+            found = find_violations(RandomRolloutRunner(environment, seed, batch_size, num_steps, **options))
             if isinstance(found, InconclusiveCheck):
                 return found
             if found:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.core.autoreset import Mode
-from phalanx.core.environment import TransitionInfo
 from phalanx.core.spaces import find_mismatch
 from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
@@ -111,8 +110,6 @@ def _changes_after_end(recorded: rollouts.StepResult, after: rollouts.StepResult
     for name, expected, actual in (
         ("state", old.states, new.states),
         ("observation", old.observations, new.observations),
-        ("terminated", old.infos.terminated, new.infos.terminated),
-        ("truncated", old.infos.truncated, new.infos.truncated),
     ):
         found += _differences_where(is_done, expected, actual, f"{name} after stepping a finished state")
     return found
@@ -120,28 +117,40 @@ def _changes_after_end(recorded: rollouts.StepResult, after: rollouts.StepResult
 
 @conformance_check("terminated and truncated must be distinguished")
 def check_termination_flags(rollout: RandomRolloutRunner) -> list[str]:
-    """Check that `done` is `terminated | truncated`, and that time limits truncate episodes.
+    """Check that `done` is `terminated | truncated`, and that the step limit truncates episodes.
 
-    An episode that ends because of a time limit must be truncated, not terminated.
+    An episode that ends because of the step limit must be truncated, not terminated.
     """
-    _, steps = rollout.run()
-    after = to_host(steps.after)
-    if not isinstance(after.infos, TransitionInfo):
-        raise ConformanceError("info", [f"{type(after.infos).__name__} needs `terminated` and `truncated`"])
-    terminated, truncated, dones = after.infos.terminated, after.infos.truncated, after.dones
+    after = to_host(rollout.run()[1].after)
+    terminated, truncated, dones = after.states.terminated, after.states.truncated, after.dones
     _require_end(dones)
-    is_done = np.asarray(rollout.observe(steps.after.states)[1])
-    found = [f"{name} must be bool, got {v.dtype}" for name, v in _flags(after) if v.dtype != np.bool_]
+    flags = ("done", dones), ("terminated", terminated), ("truncated", truncated)
+    found = [f"{name} must be bool, got {flag.dtype}" for name, flag in flags if flag.dtype != np.bool_]
     found += describe_first(terminated & truncated, " is both terminated and truncated")
     found += describe_first(dones != (terminated | truncated), ": done is not (terminated or truncated)")
-    found += describe_first(is_done != dones, ": is_done(state) differs from the `done` of step")
     if rollout.has_invalid_actions:
-        # Invalid actions change nothing, so only the time limit can end an episode.
-        infos = to_host(rollout.run(invalid=True)[1].after.infos)
+        # Invalid actions change nothing, so only the step limit can end an episode.
+        states = to_host(rollout.run(invalid=True)[1].after.states)
         found += describe_first(
-            infos.terminated, " terminated although all actions were invalid; a time limit must truncate"
+            states.terminated, " terminated although all actions were invalid; a step limit must truncate"
         )
     return found
+
+
+@conformance_check("steps must be counted and limited")
+def check_step_limit(rollout: RandomRolloutRunner) -> list[str]:
+    """Check that `step_count` counts the steps of an episode, and that no episode is longer than
+    `max_episode_steps`."""
+    _, steps = rollout.run()
+    before, after = to_host((steps.before, steps.after.states))
+    running = ~(before.terminated | before.truncated)
+    found = [] if not np.any(before.step_count[0]) else ["step_count must be 0 after reset"]
+    found += describe_first(
+        running & (after.step_count != before.step_count + 1), ": step_count must increase by 1 in every step"
+    )
+    limit = rollout.environment.max_episode_steps
+    too_long = (after.step_count >= limit) & ~(after.terminated | after.truncated)
+    return found + describe_first(too_long, f" has not ended after max_episode_steps ({limit}) steps")
 
 
 @conformance_check("same-step auto-reset must return the terminal observation")
@@ -170,20 +179,21 @@ def check_terminal_observation_in_next_step_mode(rollout: RandomRolloutRunner) -
     found += _differences_where(
         auto.dones, raw.observations, auto.observations, "observation returned with done"
     )
-    for name, value in (("reward", auto.rewards), *_flags(auto)):
+    flags = ("terminated", auto.infos.terminated), ("truncated", auto.infos.truncated)
+    for name, value in (("reward", auto.rewards), ("done", auto.dones), *flags):
         found += _differences_where(mask, np.zeros_like(value), value, f"{name} of a reset step")
     return found or _not_checked_unless(auto.infos.terminated)
 
 
 @conformance_check("invalid actions must not change a state")
 def check_invalid_actions_change_nothing(rollout: RandomRolloutRunner) -> list[str] | None:
-    """Check that an invalid action does not change the `comparable_state` of the state."""
+    """Check that an invalid action changes nothing in the state except `step_count` and the flags."""
     if not rollout.has_invalid_actions:
         return None
     invalid = _every_other(rollout)
     _, steps = rollout.run(invalid)
     before, after = map(rollout.comparable_states, (steps.before, steps.after.states))
-    return _differences_where(invalid, before, after, "comparable_state after an invalid action")
+    return _differences_where(invalid, before, after, "state after an invalid action")
 
 
 @conformance_check("observations must be in observation_space")
@@ -322,8 +332,3 @@ def _not_checked_unless(terminated: np.ndarray) -> Violations:
 
 def _differences_where(mask: np.ndarray, expected: Any, actual: Any, what: str) -> list[str]:
     return differences(take(expected, mask), take(actual, mask), what)
-
-
-def _flags(result: rollouts.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
-    infos = result.infos
-    return ("done", result.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Float, PyTree, UInt32, UInt64
 
 from phalanx.core.autoreset import AutoReset, AutoResetState, Mode
-from phalanx.core.environment import Environment, TransitionInfo, info_fields, mask_size
+from phalanx.core.environment import Environment, info_fields, mask_size
 from phalanx.core.spaces import discrete_sizes
 from phalanx.core.vector import (
     VectorEnvState,
@@ -66,7 +66,7 @@ def _reset(
 @functools.partial(jax.jit, static_argnums=1)
 def _step(
     environment: Environment, mode: Mode | None, keys: Keys, state: VectorEnvState, arrays: PyTree
-) -> tuple[VectorEnvState, Keys, Float[Array, " batch"], TransitionInfo, tuple[PyTree, Legal] | None]:
+) -> tuple[VectorEnvState, Keys, Float[Array, " batch"], Any, tuple[PyTree, Legal] | None]:
     """Step all environments, with auto-reset according to `mode`.
 
     Args:
@@ -91,9 +91,9 @@ def _step(
         after, rewards, info = step_where(environment, None, state, actions)
         if mode is None:
             return after, keys, rewards, info, None
-        flags, final = (info.terminated, info.truncated), (after.observations, after.legal_actions)
+        flags, final = (after.terminated, after.truncated), (after.observations, after.legal_actions)
         auto, observations = AutoReset(environment, mode).reset_where(
-            info.terminated | info.truncated, AutoResetState(after.states, keys), after.observations
+            after.terminated | after.truncated, AutoResetState(after.states, keys), after.observations
         )
     legal = jax.vmap(environment.legal_actions)(auto.states)
     return VectorEnvState(auto.states, observations, legal, *flags), auto.keys, rewards, info, final
@@ -213,7 +213,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return observations, np.array(rewards, np.float64), terminated, truncated, infos
 
     def _infos(
-        self, info: TransitionInfo, final: tuple[PyTree, Legal] | None, done: Bool[np.ndarray, " batch"]
+        self, info: Any, final: tuple[PyTree, Legal] | None, done: Bool[np.ndarray, " batch"]
     ) -> dict[str, Any]:
         """Return the `infos` dictionary of a step.
 

@@ -16,7 +16,7 @@ from typing import Any
 import phalanx
 from phalanx.extras import require_extra
 from phalanx.integrations.openenv.protocol import SCHEMAS, ClientError, Session, error_reply, parse_object
-from phalanx.text.env_spec import TextFactory
+from phalanx.text.names import TextFactory
 
 with require_extra("phalanx.integrations.openenv", "serve", "starlette", "uvicorn", "websockets", "h11"):
     import uvicorn

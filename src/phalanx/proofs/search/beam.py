@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -55,11 +55,6 @@ class ProofPolicy(Protocol):
 
 class BeamSearchConfig(Config):
     """Settings for beam search."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "width": "beam_width",
-        "patience": "steps_after_first_proof",
-    }
 
     beam_width: int = Field(default=16, ge=1)
     """Number of states that are kept for each query after each step. The most probable states are kept. With
@@ -249,7 +244,7 @@ def _search(
         is_scored = is_complete | (is_open & ~is_last[:, None])
         log_probs, predicates = _log_probs(policy, offered, is_scored.reshape(-1))
         if kge_action is not None:
-            kge_log_prob = kge_action.log_probability(jnp.any(is_kge, axis=1), offered.goals[:, 0])
+            kge_log_prob = kge_action.log_prob(jnp.any(is_kge, axis=1), offered.goals[:, 0])
             slots = slice(0, config.max_actions)
             log_probs = log_probs.at[:, slots].add(jnp.where(is_kge, kge_log_prob[:, None], 0.0))
             predicates = predicates.at[:, slots].set(jnp.where(is_kge, rest[:, :1, 0], predicates[:, slots]))

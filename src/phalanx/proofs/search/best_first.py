@@ -2,7 +2,7 @@
 
 import heapq
 import itertools
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -24,11 +24,6 @@ Numbers = Array | np.ndarray
 
 class BestFirstConfig(Config):
     """Settings for best-first search."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "expansions": "max_expansions",
-        "batch_size": "num_parallel_queries",
-    }
 
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that are expanded for a query."""

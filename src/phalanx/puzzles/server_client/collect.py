@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.io.jsonl import JsonlWriter
+from phalanx.io.append_only import AppendOnlyFile
 from phalanx.io.untrusted import parse_json
 from phalanx.puzzles.server_client.client import PuzzleClient
 from phalanx.puzzles.server_client.episode_pool import episode_specs
@@ -122,7 +122,7 @@ async def collect(
         pass
     stream = PuzzleSampleStream(config, encode, first_episode=first, max_episodes=num_episodes - first)
     new_episodes = solved = num_samples = 0
-    with contextlib.closing(JsonlWriter(path)) as file:
+    with contextlib.closing(AppendOnlyFile(path)) as file:
         async with stream:
             async for episode, samples in stream.episodes():
                 if episode.index < existing.count:

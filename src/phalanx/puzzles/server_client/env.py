@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -52,12 +52,6 @@ class PuzzleServerEnvConfig(Config):
 
     `PuzzleClientConfig` has the settings for a single connection, such as timeouts.
     """
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "connections": "num_connections",
-        "max_refused": "max_consecutive_invalid_answers",
-        "max_invalid_answers": "max_consecutive_invalid_answers",
-    }
 
     address: str = ""
     """Address of the server as HOST:PORT. It is required to create the environment."""
@@ -115,7 +109,6 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         rewards: Reward for each possible outcome of a move.
     """
 
-    config_type: ClassVar[type[Config]] = PuzzleServerEnvConfig
     environments: Sequence["PuzzleServerEnvironment"]
     prompt_suffix = ""
     completion_end = "\n"

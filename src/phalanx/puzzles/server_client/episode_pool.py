@@ -4,8 +4,8 @@ import asyncio
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from pydantic import Field
 
@@ -74,12 +74,6 @@ def episode_specs(
 
 class ConnectionPoolConfig(Config):
     """Settings for a `PuzzleEpisodePool`."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "recycle_after": "max_connection_age",
-        "queue_size": "max_unconsumed_episodes",
-        "max_outstanding_episodes": "max_unconsumed_episodes",
-    }
 
     connections: int = Field(default=4, ge=1, le=100)
     """Number of connections. The server accepts at most 100 connections in total, from all clients."""

@@ -4,8 +4,8 @@ import asyncio
 import collections
 import dataclasses
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -97,20 +97,6 @@ class PuzzleEpisode:
 
 class CollectConfig(Config):
     """Settings for collecting episodes from a puzzle server."""
-
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "host": "client.host",
-        "port": "client.port",
-        "connect_timeout": "client.connect_timeout",
-        "read_timeout": "client.read_timeout",
-        "deadline": "client.deadline",
-        "max_retries": "client.max_retries",
-        "hints": "use_hints",
-        "max_refused": "max_consecutive_invalid_answers",
-        "min_length": "min_sample_length",
-        "max_length": "max_sample_length",
-        "max_invalid_answers": "max_consecutive_invalid_answers",
-    }
 
     client: PuzzleClientConfig = PuzzleClientConfig(max_retries=12)
     """Address of the server, timeouts and retries. With the default delays, 12 retries are enough for an

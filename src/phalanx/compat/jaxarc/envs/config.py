@@ -13,6 +13,7 @@ from phalanx.arc.config import (
     EpisodeConfig as EnvironmentConfig,
     RewardConfig,
 )
+from phalanx.compat.renamed import RenamedFields
 from phalanx.config import Config
 from phalanx.logging import config as phalanx_config
 
@@ -27,14 +28,14 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger("phalanx.logging")
-_ASYNC = "was removed: logging is synchronous"
 
 
-class LoggingConfig(Config):
+class LoggingConfig(RenamedFields, Config):
     """JaxARC's logging settings."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("queue_size", "worker_threads", "batch_size", "flush_interval", "enable_compression"), _ASYNC
+    renamed: ClassVar = dict.fromkeys(
+        ("queue_size", "worker_threads", "batch_size", "flush_interval", "enable_compression"),
+        "nothing: logging is synchronous",
     )
 
     structured_logging: bool = True

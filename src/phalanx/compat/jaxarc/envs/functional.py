@@ -18,7 +18,7 @@ from phalanx.arc.operations import NUM_OPERATIONS as NUM_OPERATIONS
 from phalanx.arc.state import ArcState, StepInfo as StepInfo
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.compat.jaxarc.batch_processing import *  # noqa: F403
-from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.environment import Key, Keys
 from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import select_rows
 
@@ -53,7 +53,7 @@ def safe_arc_step(state: ArcState, action: Any, config: ArcConfig) -> tuple[Any,
 
 
 def create_batch_episode_runner(
-    agent_fn: AgentFunction, max_steps: int, config: Environment | ArcConfig
+    agent_fn: AgentFunction, max_steps: int, config: arc_functional.Configured
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function `runner(states, agent_state=None, key=None)` that calls `run_episode_batch`."""
 

@@ -1,13 +1,19 @@
-"""Wrappers that present JAX environments as text environments."""
+"""Wrappers that present JAX environments with a text interface as text environments."""
 
 import functools
 import random
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from phalanx import registry
+from phalanx.core.environment import Environment, is_done
+from phalanx.core.expert import Expert, ExpertLabels
+from phalanx.core.text import TextInterface
+from phalanx.core.vector import select_rows
 from phalanx.text.answers import extract_answer
 from phalanx.text.env import (
     PromptFormat,
@@ -21,10 +27,6 @@ from phalanx.text.env import (
     finished_step,
 )
 
-if TYPE_CHECKING:
-    from phalanx.core.environment import Environment
-    from phalanx.core.expert import Expert, ExpertLabels
-
 _NUM_SEEDS = 2**32
 """Number of seeds that a JAX environment distinguishes. Larger seeds are taken modulo this number."""
 
@@ -36,12 +38,12 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
     stepped in one compiled call. A valid answer gets the reward that the JAX environment returns. An invalid
     answer leaves the state unchanged and gets `rewards.invalid` as its reward.
 
-    Expert answers come from `environment.expert()`. The expert must see every step of an episode: a row has
-    expert answers only if `expert_actions` was called before each of its steps and all its answers were
-    valid.
+    The expert must see every step of an episode: a row has expert answers only if `expert_actions` was called
+    before each of its steps and all its answers were valid.
 
     Args:
-        environment: JAX environment whose `has_text` is True.
+        text: Text interface of the JAX environment.
+        create_expert: Function that creates the expert. If None, there are no expert answers.
         task: Name of the vector environment's only task. If it is empty, the name of the JAX environment's
             class is used.
         max_consecutive_invalid_answers: Number of consecutive invalid answers after which an episode is
@@ -54,22 +56,20 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
 
     def __init__(
         self,
-        environment: "Environment",
+        text: TextInterface[Any],
         *,
+        create_expert: Callable[[], Expert] | None = None,
         task: str = "",
         max_consecutive_invalid_answers: int = 10,
         rewards: TextRewardValues = TextRewardValues(),  # noqa: B008 - frozen
         prompt_format: PromptFormat = "full",
     ) -> None:
-        if not environment.has_text:
-            raise ValueError(
-                f"{type(environment).__name__} has no text for its states and actions (has_text)"
-            )
-        self.environment, self.rewards = environment, rewards
+        self.text, self.environment, self.rewards = text, text.environment, rewards
+        self._create_expert = create_expert
         self.max_consecutive_invalid_answers = max_consecutive_invalid_answers
         self.prompt_format = prompt_format
-        self.tasks = (task or type(environment).__name__,)
-        self.fingerprint = f"{self.tasks[0]}@{environment.version} {prompt_format}"
+        self.tasks = (task or type(self.environment).__name__,)
+        self.fingerprint = f"{self.tasks[0]} {prompt_format}"
         self._states: Any = None
         self._prompts: list[str] = []
         self._infos: list[TextInfo] = []
@@ -104,12 +104,12 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
                 texts[row] = "" if done else extract_answer(answer)
             except ValueError as exception:
                 errors[row] = str(exception)
-        actions, parse_errors = self.environment.parse_actions(texts, self._states)
+        actions, parse_errors = self.text.parse_batch(texts, self._states)
         errors = [first or second for first, second in zip(errors, parse_errors, strict=True)]
         moved = np.array([not (error or done) for error, done in zip(errors, was_done, strict=True)])
         self._advance_expert(moved, actions)
         if moved.any():
-            self._states, outcomes = _compiled().step_where(self.environment, moved, self._states, actions)
+            self._states, outcomes = _step_where(self.environment, moved, self._states, actions)
             rewards, *flags = map(np.asarray, outcomes)
             self._update_prompts()
         steps = []
@@ -134,10 +134,6 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
         return [None for _ in rows]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
-        import jax
-
-        from phalanx.core.vector import host_rows
-
         followed = self._expert_follows
         rows_with_expert = [row for row in rows if followed[row] and not self._infos[row].done]
         if self._expert is None or not rows_with_expert:
@@ -146,21 +142,15 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
             if self._expert_memory is None:
                 self._expert_memory = self._expert.init(self._states)
             self._expert_labels = self._expert.label(self._states, self._expert_memory)
-        labels, states = self._expert_labels, host_rows(self.environment.attach_names(self._states))
-        texts = {}
-        for row in rows_with_expert:
-            if labels.mask[row, 0]:
-                action = jax.tree.map(lambda leaf, row=row: leaf[row, 0], labels.actions)
-                texts[row] = self.environment.action_text(action, states[row])
-        return [texts.get(row) for row in rows]
+        labels = self._expert_labels
+        first = jax.tree.map(lambda leaf: leaf[:, 0], labels.actions)
+        texts = self.text.formats(first, self._states)
+        return [texts[row] if row in rows_with_expert and labels.mask[row, 0] else None for row in rows]
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        from phalanx.core.vector import host_rows
-
         seed = np.uint32(rng.getrandbits(32))
-        actions = host_rows(_compiled().sample(self.environment, seed, self._states))
-        states = host_rows(self.environment.attach_names(self._states))
-        return [self.environment.action_text(actions[row], states[row]) for row in rows]
+        texts = self.text.formats(_sample(self.environment, seed, self._states), self._states)
+        return [texts[row] for row in rows]
 
     def state_keys(self) -> list[str]:
         return [""] * len(self)
@@ -172,11 +162,11 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
         return
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
-        return self.environment.episode_keys(self._initial_states(seeds))
+        return self.text.episode_keys(self._initial_states(seeds))
 
     @functools.cached_property
-    def _expert(self) -> "Expert | None":
-        return self.environment.expert()
+    def _expert(self) -> Expert | None:
+        return None if self._create_expert is None else self._create_expert()
 
     def _advance_expert(self, moved: np.ndarray, actions: Any) -> None:
         """Update the expert's memory with the actions of a step.
@@ -197,25 +187,23 @@ class JaxTextVectorEnvironment(TextVectorEnvironment):
         self._expert_labels = None
 
     def _update_prompts(self) -> None:
-        self._prompts = self.environment.observation_texts(self._states, self.prompt_format)
+        self._prompts = self.text.prompts(self._states, self.prompt_format)
 
     def _initial_states(self, seeds: Sequence[int]) -> Any:
         wrapped = np.asarray([seed % _NUM_SEEDS for seed in seeds], np.uint32)
-        return _compiled().reset(self.environment, wrapped)
+        return _reset(self.environment, wrapped)
 
 
 class JaxTextEnvironment(TextEnvironment):
     """Wraps a JAX environment as a text environment, which runs one episode at a time.
 
-    The JAX environment must be able to describe its states and actions as text.
-
     Args:
-        environment: JAX environment whose `has_text` is True.
+        text: Text interface of the JAX environment.
         **settings: Keyword arguments that are passed to `JaxTextVectorEnvironment`.
     """
 
-    def __init__(self, environment: "Environment", **settings: Any) -> None:
-        self._batch = JaxTextVectorEnvironment(environment, **settings)
+    def __init__(self, text: TextInterface[Any], **settings: Any) -> None:
+        self._batch = JaxTextVectorEnvironment(text, **settings)
 
     def reset(self, seed: int) -> str:
         return self._batch.reset([seed])[0]
@@ -241,35 +229,58 @@ class JaxTextEnvironment(TextEnvironment):
         return None if action is None else [action]
 
 
-@functools.cache
-def _compiled() -> SimpleNamespace:
-    """Import JAX and return the compiled functions, which all batches of the same environment share.
+def wrap_environment(name: str, environment: Environment, **settings: Any) -> JaxTextEnvironment:
+    """Wrap a JAX environment as a text environment.
 
-    The functions use legacy `uint32` keys, which every environment accepts and which give the same random
-    numbers as typed keys.
+    Args:
+        name: Name of the environment, whose `EnvSpec` defines its text and its expert.
+        environment: The environment.
+        **settings: Keyword arguments of `JaxTextEnvironment`.
     """
-    import jax
-    import jax.numpy as jnp
+    text, create_expert = _text_and_expert(name, environment)
+    return JaxTextEnvironment(text, create_expert=create_expert, **settings)
 
-    from phalanx.core.vector import select_rows
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def reset(environment: Any, seeds: Any) -> Any:
-        states, _ = environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
-        return states
+def wrap_vector_environment(name: str, environment: Environment, **settings: Any) -> JaxTextVectorEnvironment:
+    """Wrap a JAX environment as a vector text environment, whose only task has the name of the environment.
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def step_where(environment: Any, mask: Any, states: Any, actions: Any) -> Any:
-        new_states, _, reward, _, info = environment.batch_step(states, actions)
-        states = select_rows(mask, new_states, states)
-        solved = environment.episode_metrics(info).get("success_mask", jnp.zeros(mask.shape, bool))
-        done = info.terminated | info.truncated
-        return states, (reward, solved & done, info.terminated, info.truncated)
+    The arguments are those of `wrap_environment`.
+    """
+    text, create_expert = _text_and_expert(name, environment)
+    return JaxTextVectorEnvironment(text, create_expert=create_expert, **{"task": name, **settings})
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def sample(environment: Any, seed: Any, states: Any) -> Any:
-        size = jax.tree.leaves(states)[0].shape[0]
-        keys = jax.random.split(jax.random.PRNGKey(seed), size)
-        return jax.vmap(environment.sample_action)(keys, states)
 
-    return SimpleNamespace(reset=reset, step_where=step_where, sample=sample)
+def _text_and_expert(
+    name: str, environment: Environment
+) -> tuple[TextInterface[Any], Callable[[], Expert] | None]:
+    full_name, spec = registry.find(name)
+    if spec.text is None:
+        raise ValueError(f"{full_name} has no text for its states and actions: set EnvSpec.text")
+    create_expert = None if spec.expert is None else functools.partial(spec.expert, environment)
+    return spec.text(environment), create_expert
+
+
+# The functions use legacy `uint32` keys, which every environment accepts and which give the same random
+# numbers as typed keys.
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset(environment: Environment, seeds: Any) -> Any:
+    states, _ = environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
+    return states
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step_where(environment: Environment, mask: Any, states: Any, actions: Any) -> Any:
+    new_states, _, reward, _, _ = environment.batch_step(states, actions)
+    states = select_rows(mask, new_states, states)
+    metrics = jax.vmap(environment.metrics)(new_states)
+    solved = metrics.get("success", jnp.zeros(mask.shape, bool)) & is_done(new_states)
+    return states, (reward, solved, new_states.terminated, new_states.truncated)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sample(environment: Environment, seed: Any, states: Any) -> Any:
+    size = jax.tree.leaves(states)[0].shape[0]
+    keys = jax.random.split(jax.random.PRNGKey(seed), size)
+    return jax.vmap(environment.sample_action)(keys, states)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import phalanx
+from phalanx import registry
 from phalanx.core import Environment
-from phalanx.text import JaxTextEnvironment, JaxTextVectorEnvironment, TextRewardValues
-from tests.helpers.corridor import Corridor
+from phalanx.core.text import TextInterface
+from phalanx.core.text_environment import JaxTextEnvironment, JaxTextVectorEnvironment
+from phalanx.text import TextRewardValues, make_text_env
+from tests.helpers.corridor import Corridor, CorridorText, RightExpert
 
 
 @functools.cache
@@ -19,15 +22,16 @@ def compile_functions(environment: Environment) -> tuple[Callable, Callable, Cal
     return jax.jit(environment.reset), jax.jit(environment.sample_action), jax.jit(environment.step)
 
 
-def rollout(environment: Environment, seed: int, steps: int) -> list[tuple[str, float, bool]]:
+def rollout(interface: TextInterface, seed: int, steps: int) -> list[tuple[str, float, bool]]:
     """Run a random episode without the wrapper and return its answers, rewards and dones."""
+    environment = interface.environment
     key = jax.random.PRNGKey(seed)
     reset, sample_action, step = compile_functions(environment)
     state, _ = reset(key)
     episode = []
     for number in range(steps):
         action = sample_action(jax.random.fold_in(key, number), state)
-        text = environment.action_text(action, environment.attach_names(state))
+        text = interface.format(action, state)
         state, _, reward, done, _ = step(state, action)
         episode.append((text, float(reward), bool(done)))
         if done:
@@ -35,24 +39,22 @@ def rollout(environment: Environment, seed: int, steps: int) -> list[tuple[str, 
     return episode
 
 
-def make(name: str) -> Environment:
-    if name == "corridor":
-        return Corridor()
-    settings = {"config": "mini"} if name == "arc-v2" else {"max_actions": 16}
-    return phalanx.make(name, **settings)
+def make(name: str) -> TextInterface:
+    settings = {"arc-v2": {"config": "mini"}, "proofs-v1": {"max_actions": 16}}.get(name, {})
+    _, spec = registry.find(name)
+    assert spec.text is not None
+    return spec.text(phalanx.make(name, **settings))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
+@pytest.mark.parametrize("name", ["tests.helpers.corridor:SPEC", "arc-v2", "proofs-v1"])
 def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
-    environment = make(name)
-    text = JaxTextEnvironment(environment)
+    interface = make(name)
+    text = JaxTextEnvironment(interface)
     for seed in range(2):
-        episode = rollout(environment, seed, 4)
-        state, _ = compile_functions(environment)[0](jax.random.PRNGKey(seed))
-        assert (
-            text.reset(seed) == environment.observation_text(environment.attach_names(state)) == text.prompt
-        )
+        episode = rollout(interface, seed, 4)
+        state, _ = compile_functions(interface.environment)[0](jax.random.PRNGKey(seed))
+        assert text.reset(seed) == interface.prompt(state) == text.prompt
         for answer, reward, done in episode:
             step = text.step(answer)
             assert (step.info.error, step.done) == ("", done)
@@ -60,14 +62,14 @@ def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
 
 
 def test_batch_rejects_invalid_answers_row_by_row() -> None:
-    environment = Corridor()
+    interface = CorridorText(Corridor())
     batch = JaxTextVectorEnvironment(
-        environment, max_consecutive_invalid_answers=2, rewards=TextRewardValues(invalid=-0.5)
+        interface, max_consecutive_invalid_answers=2, rewards=TextRewardValues(invalid=-0.5)
     )
     first = batch.reset([0, 1, 2])
-    single = JaxTextEnvironment(environment)
+    single = JaxTextEnvironment(interface)
     assert first == [single.reset(seed) for seed in range(3)]
-    answer = rollout(environment, 1, 1)[0][0]
+    answer = rollout(interface, 1, 1)[0][0]
     step = batch.step(["nonsense", answer, ""])
     assert [bool(info.error) for info in step.infos] == [True, False, True]
     np.testing.assert_allclose(step.rewards[[0, 2]], -0.5)
@@ -83,25 +85,20 @@ def test_batch_rejects_invalid_answers_row_by_row() -> None:
 
 
 def test_invalid_calls_are_reported() -> None:
-    batch = JaxTextVectorEnvironment(Corridor())
+    batch = JaxTextVectorEnvironment(CorridorText(Corridor()))
     for call in (lambda: batch.prompts, lambda: batch.step(["a", "b"])):
         with pytest.raises(ValueError, match="there are no episodes yet; call reset"):
             call()
-
-    class WithoutText(Corridor):
-        has_text = False
-
-    with pytest.raises(ValueError, match="WithoutText has no text"):
-        JaxTextEnvironment(WithoutText())
+    with pytest.raises(ValueError, match="corridor:Corridor has no text for its states"):
+        make_text_env("tests.helpers.corridor:Corridor")
 
 
-class WithoutExpert(Corridor):
-    def expert(self):
-        return None
+def corridor() -> JaxTextVectorEnvironment:
+    return JaxTextVectorEnvironment(CorridorText(Corridor()), create_expert=RightExpert)
 
 
 def test_expert_answers_solve_every_row() -> None:
-    env = JaxTextVectorEnvironment(Corridor())
+    env = corridor()
     env.reset([0, 1, 2])
     rows = [0, 1, 2]
     while rows:
@@ -114,7 +111,7 @@ def test_expert_answers_solve_every_row() -> None:
 
 
 def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
-    env = JaxTextVectorEnvironment(Corridor())
+    env = corridor()
     env.reset([0, 1])
     env.step(["right", "nonsense"])
     assert env.expert_actions([0, 1]) == [None, "right"]
@@ -125,9 +122,9 @@ def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
 
 
 def test_single_environment_returns_the_experts_next_answer() -> None:
-    env = JaxTextEnvironment(Corridor())
+    env = JaxTextEnvironment(CorridorText(Corridor()), create_expert=RightExpert)
     env.reset(0)
     assert env.expert_actions() == ["right"]
-    without = JaxTextEnvironment(WithoutExpert())
+    without = JaxTextEnvironment(CorridorText(Corridor()))
     without.reset(0)
     assert without.expert_actions() is None

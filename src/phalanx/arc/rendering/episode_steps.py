@@ -1,4 +1,5 @@
-"""Converts the steps of an episode to frames, each of which shows the grid after one step."""
+"""The steps of an episode for drawing: `GridStep`, with the grid after the step, and functions that create
+them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ from phalanx.formatting import format_count, format_percent, format_signed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class EpisodeFrame:
-    """Contents of one frame in the drawing of an episode: a step, and the working grid after it. An
-    additional first frame, whose `operation` is None, can show the initial grid."""
+class GridStep:
+    """A step of an episode, and the working grid after it. The start of an episode, with the initial grid, is
+    a step whose `operation` is None."""
 
     grid: Cells
     """Working grid, without padding."""
@@ -60,8 +61,8 @@ class EpisodeFrame:
 
     @property
     def selection_text(self) -> str:
-        """Description of the selected cells, with rows and columns counted from 0. For the initial frame, the
-        size of the grid."""
+        """Description of the selected cells, with rows and columns counted from 0. At the start of the
+        episode, the size of the grid."""
         if self.operation is None:
             return f"{self.grid.shape[0]}×{self.grid.shape[1]} grid"
         inside = np.argwhere(self.selected)
@@ -76,37 +77,37 @@ class EpisodeFrame:
         return f"{len(inside)} cells from {top}, {left}"
 
 
-def frame(grid: GridLike, *, selected: MaskLike | None = None, **details: Any) -> EpisodeFrame:
-    """Create a frame of an episode.
+def episode_step(grid: GridLike, *, selected: MaskLike | None = None, **details: Any) -> GridStep:
+    """Create a step of an episode.
 
     Args:
         grid: Working grid, which may be padded with -1.
         selected: Mask of the selected cells, with the shape of `grid`. None if no cell is selected.
-        details: Values of the other fields of `EpisodeFrame`, such as `operation` and `reward`.
+        details: Values of the other fields of `GridStep`, such as `operation` and `reward`.
     """
     num_selected = 0 if selected is None else int(np.sum(selected))
-    return EpisodeFrame(as_cells(grid), as_mask(selected, grid), num_selected=num_selected, **details)
+    return GridStep(as_cells(grid), as_mask(selected, grid), num_selected=num_selected, **details)
 
 
-def episode_frames(
+def episode_steps(
     trajectory: BatchTrajectory, index: int = 0, *, initial: ArcState | PyTree = None
-) -> tuple[EpisodeFrame, ...]:
-    """Create the frames for one environment in a trajectory, up to the end of its first episode.
+) -> tuple[GridStep, ...]:
+    """Return the steps of one environment in a trajectory, up to the end of its first episode.
 
     Args:
         trajectory: BatchTrajectory returned by `run_episode_batch`.
         index: Index of the environment in the batch.
-        initial: Batch of states or observations before the first step. If it is given, the first frame shows
-            the initial grid.
+        initial: Batch of states or observations before the first step. If it is given, the first entry
+            is the start of the episode.
     """
-    steps, batch = trajectory.dones.shape
+    num_steps, batch = trajectory.dones.shape
     if not 0 <= index < batch:
         raise ValueError(f"environment {index} is not in the batch of {batch}; choose 0 to {batch - 1}")
     grids, masks, rewards, dones, info = jax.device_get(_history(trajectory, jnp.int32(index)))
-    frames = [] if initial is None else [frame(_working_grid(initial)[index])]
-    for t in range(steps):
-        frames.append(
-            frame(
+    steps = [] if initial is None else [episode_step(_working_grid(initial)[index])]
+    for t in range(num_steps):
+        steps.append(
+            episode_step(
                 grids[t],
                 selected=masks[t],
                 operation=int(info.operation_type[t]),
@@ -119,7 +120,7 @@ def episode_frames(
         )
         if dones[t]:
             break
-    return tuple(frames)
+    return tuple(steps)
 
 
 # Compiled, so that only the history of one environment is copied from the device.
@@ -147,16 +148,16 @@ def _working_grid(observations: ArcState | PyTree) -> Int8[Array, "_ _ _"]:
     return grid
 
 
-def frames_to_show(frames: Sequence[EpisodeFrame], max_frames: int) -> list[EpisodeFrame | str]:
-    """Select the frames of an episode to draw. If there are more than `max_frames` frames, some frames in the
-    middle are replaced with a string such as `… 27 steps omitted …`."""
-    if not frames:
-        raise ValueError("an episode needs at least one frame")
-    if max_frames < 2:
-        raise ValueError(f"max_frames must be at least 2 (the beginning and the end), got {max_frames}")
-    omitted = len(frames) - max_frames
+def steps_to_show(steps: Sequence[GridStep], max_steps: int) -> list[GridStep | str]:
+    """Select the steps of an episode to draw. If there are more than `max_steps`, some steps in the middle
+    are replaced with a string such as `… 27 steps omitted …`."""
+    if not steps:
+        raise ValueError("an episode needs at least one step")
+    if max_steps < 2:
+        raise ValueError(f"max_steps must be at least 2 (the beginning and the end), got {max_steps}")
+    omitted = len(steps) - max_steps
     if omitted <= 0:
-        return list(frames)
-    first = max_frames - max_frames // 2
+        return list(steps)
+    first = max_steps - max_steps // 2
     text = f"… {format_count(omitted, 'step')} omitted …"
-    return [*frames[:first], text, *frames[first + omitted :]]
+    return [*steps[:first], text, *steps[first + omitted :]]

@@ -10,9 +10,11 @@ import atexit
 import contextlib
 import fcntl
 import hashlib
+import importlib
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ JAX_CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 MAX_BYTES = 1_000_000_000
 """Maximum total size of the entries in bytes. If it is exceeded, the oldest entries are removed."""
 _JAX_SETTINGS = {
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.05,
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1,
     # The paths of these caches are part of each entry's key, and the staging folder's path is different for
     # every command.
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
@@ -68,7 +70,7 @@ def cache_info() -> dict[str, Any]:
 
 
 def enable_compilation_cache() -> None:
-    """Configure JAX to use the cache. Call this function before JAX is imported.
+    """Configure JAX to use the cache for programs that are compiled later.
 
     If the folder is not writable, the command runs without the cache.
     """
@@ -88,9 +90,14 @@ def enable_compilation_cache() -> None:
                 _link(entry, staging / entry.name)
     except OSError:
         return
-    os.environ[JAX_CACHE_VARIABLE] = str(staging)
-    for name, value in _JAX_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    settings: dict[str, Any] = {JAX_CACHE_VARIABLE: str(staging), **_JAX_SETTINGS}
+    settings = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update({name: str(value) for name, value in settings.items()})
+    if (jax := sys.modules.get("jax")) is not None:  # It has read the variables when it was imported.
+        for name, value in settings.items():
+            jax.config.update(name.lower(), value)
+        # JAX decides at its first compilation whether there is a cache.
+        importlib.import_module("jax.experimental.compilation_cache.compilation_cache").reset_cache()
     atexit.register(_publish, staging, folder)
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from phalanx.cli import compilation_cache as cache
+from phalanx import compilation_cache as cache
+from tests.helpers.cli import phalanx as phalanx
 
-DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
+ROOT = Path(__file__).parents[1]
+DESCENT = Path(__file__).parent / "helpers" / "descent.py"
 KILLED = """
 import os, signal
-from phalanx.cli import compilation_cache as cache
+from phalanx import compilation_cache as cache
 cache.enable_compilation_cache()
 open(os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], "half-cache"), "w").write("ha")
 os.kill(os.getpid(), signal.SIGKILL)
@@ -121,15 +123,31 @@ def test_info_shows_size_and_location_of_the_cache(
     assert "cache    disabled: PHALANX_COMPILATION_CACHE is off" in phalanx("info").out
 
 
+TRAIN_IN_PYTHON = """
+import sys
+import jax
+jax.jit(lambda: 0)()  # Programs that are compiled before the training are not cached.
+from phalanx.training import train
+from tests.helpers.descent import Descent, DescentConfig
+train(Descent(DescentConfig()), sys.argv[2])
+"""
+COMMANDS = {
+    "command": ["-m", "phalanx", "train", DESCENT, "--out"],
+    "Python": ["-c", TRAIN_IN_PYTHON, "--out"],
+}
+
+
 @pytest.mark.slow
-def test_second_training_compiles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_second_training_compiles_nothing(tmp_path: Path, arguments: list[Any]) -> None:
     # Everything is kept, however quickly it was compiled: the clock decides nothing here.
     plain = {name: value for name, value in os.environ.items() if name != cache.JAX_CACHE_VARIABLE}
     plain |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     names = []
     for run in ("first", "second"):
         done = subprocess.run(
-            [sys.executable, "-m", "phalanx", "train", DESCENT, "--out", tmp_path / run],
+            [sys.executable, *arguments, tmp_path / run],
+            cwd=ROOT,
             env=plain | {"XDG_CACHE_HOME": str(tmp_path)},
             capture_output=True,
             text=True,
