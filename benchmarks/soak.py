@@ -42,7 +42,6 @@ _SMALL_TRAINING = (
     "num_steps=8",
     "num_updates=100000000",
     "num_minibatches=2",
-    "num_env_shards=2",
     "evaluation.every=200",
     "evaluation.num_generated_tasks=4",
     "evaluation.num_sampled_attempts=0",

@@ -20,11 +20,12 @@ import numpy as np
 from benchmarks.peers import REPOSITORY
 from benchmarks.suite import Suite
 from benchmarks.timing import Measurement
-from phalanx.arc import ArcTask
+from phalanx.arc import ArcEnvironment, ArcTask
 from phalanx.arc.evaluation import copy_solves, held_out_environment
+from phalanx.arc.spec import ArcTasks
 from phalanx.arc.submission import submit_random
 from phalanx.arc.tasks import Grid
-from phalanx.training.bc import BC, BCConfig
+from phalanx.training.bc import BCConfig
 
 suite = Suite("arc_demo", unit="%", packages=("jax", "jaxlib", "numpy"))
 
@@ -55,8 +56,12 @@ def training(smoke: bool) -> Iterator[Measurement]:
         folder = pathlib.Path(temporary) if smoke else RUNS
         runs = [train(seed, settings, folder / f"seed-{seed}") for seed in seeds]
     config = BCConfig.load("arc", list(settings))
-    tasks = list(held_out_environment(config.env, config.evaluation).task_buffer)
-    facts = {"seeds": list(seeds), "num_tasks": len(tasks), "max_grid_size": list(config.env.grid_shape)}
+    tasks = list(held_out_environment(config.env.settings, config.evaluation).task_buffer)
+    facts = {
+        "seeds": list(seeds),
+        "num_tasks": len(tasks),
+        "max_grid_size": list(config.env.settings.grid_shape),
+    }
 
     def rate(id: str, values: Sequence[float], **settings: Any) -> Measurement:
         return Measurement(id, "phalanx", "%", [100 * value for value in values], (), {**facts, **settings})
@@ -71,7 +76,7 @@ def training(smoke: bool) -> Iterator[Measurement]:
         "cpu-time", "phalanx", "s", [run["cpu_seconds"] for run in runs], (), {**facts, **parameters}
     )
     yield rate("copy-input", [np.mean([copy_solves(task) for task in tasks])])
-    environment = held_out_environment(config.env, config.evaluation)
+    environment = held_out_environment(config.env.settings, config.evaluation)
     random = [submit_random(environment, seed).num_solved / len(tasks) for seed in seeds]
     yield rate("random-actions", random)
     yield rate("hand-written-rule", [np.mean([rule_solves(task) for task in tasks])])
@@ -109,8 +114,8 @@ def cpu_seconds_of_children() -> float:
 
 def training_inputs(config: BCConfig, seed: int) -> set[bytes]:
     """Return the canonical forms of all inputs that a run with the given seed trains on."""
-    algorithm = BC(config.model_copy(update={"seed": seed}))
-    environments = (algorithm.prepare_tasks(update)[0] for update in range(config.num_updates))
+    source = ArcTasks(ArcEnvironment.create(config.env.settings), seed)
+    environments = map(source.training, range(config.num_updates))
     tasks = (task for environment in environments for task in environment.task_buffer)
     return {canonical_form(pair.input) for task in tasks for pair in task.demos}
 

@@ -24,7 +24,7 @@ from benchmarks.timing import Measurement
 from phalanx.config import load_config
 from phalanx.lm import LMPolicy
 from phalanx.lm.evaluation import TextEvalConfig, TextEvalResult, evaluate_language_model
-from phalanx.text.env_spec import TextEnvConfig
+from phalanx.text.names import TextEnvConfig
 from phalanx.training import GRPO, SFT, Algorithm, GRPOConfig, SFTConfig, load_policy, load_run_config, train
 
 suite = Suite("lm_puzzles", unit="%", packages=("jax", "jaxlib", "equinox", "optax"))

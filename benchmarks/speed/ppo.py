@@ -34,13 +34,14 @@ def _workload(updates: PPOUpdates) -> Workload:
 
 @suite.case("preset", smoke={"overrides": SMOKE_OVERRIDES})
 def _preset(overrides: tuple[str, ...] = ()) -> Workload:
-    return _workload(PPOUpdates(PPOConfig.load("arc", list(overrides))))
+    config = PPOConfig.load("arc", list(overrides))
+    return _workload(PPOUpdates(config, config.env.make()))
 
 
 def _prepare(**settings: Any) -> Workload:
     config = load_config(**settings)
     task = ArcTask.from_dict(checkerboard_task(settings["size"]), "checkerboard")
-    return _workload(PPOUpdates(config, ArcEnvironment.create(config.env, task)))
+    return _workload(PPOUpdates(config, ArcEnvironment.create(config.env.settings, task)))
 
 
 for _network, _num_envs, _num_steps in (("small", 256, 16), ("large", 64, 16)):

@@ -34,7 +34,7 @@ def packed_mixture(num_samples: int = 1_000_000) -> Workload:
         batches = _plan().batches()
         count = 0
         while count < num_samples:
-            count += next(batches).batch_size
+            count += next(batches).num_samples
 
     return Workload(run, num_samples)
 
@@ -49,7 +49,7 @@ def quality(smoke: bool) -> Iterator[Measurement]:
     count = rows = tokens = 0
     while count < num_samples:
         batch = next(batches)
-        count, rows, tokens = count + batch.batch_size, rows + batch.num_packs, tokens + batch.token_count
+        count, rows, tokens = count + batch.num_samples, rows + batch.num_rows, tokens + batch.token_count
     drawn = batches.state.tokens
     total = sum(drawn.values())
     error = max(abs(drawn[name] / total - weight) for name, weight in WEIGHTS.items())

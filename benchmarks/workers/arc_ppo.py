@@ -6,7 +6,8 @@ import jax
 
 from phalanx.arc.networks import create_network
 from phalanx.core import Environment
-from phalanx.training.device_mesh import DeviceMesh
+from phalanx.training.config import EnvConfig
+from phalanx.training.device_mesh import create_mesh
 from phalanx.training.ppo import PPO, PPOConfig
 
 NETWORKS = {
@@ -22,7 +23,6 @@ SMOKE_OVERRIDES = (
     "num_envs=4",
     "num_steps=2",
     "num_minibatches=1",
-    "num_env_shards=1",
     "network.kind=conv",
     "network.hidden_dim=4",
     "network.num_layers=1",
@@ -51,12 +51,19 @@ def load_config(network: str, size: int, num_envs: int, num_steps: int) -> PPOCo
 
 
 class PPOUpdates:
-    """A training run that takes one update per call of `run`."""
+    """A training run that takes one update per call of `run`.
 
-    def __init__(self, config: PPOConfig, environment: Environment | None = None) -> None:
-        network = functools.partial(create_network, config.network, config.env)
+    Args:
+        config: Settings of PPO, the network and the environment.
+        environment: Environment to train in.
+    """
+
+    def __init__(self, config: PPOConfig, environment: Environment) -> None:
+        network = functools.partial(create_network, config.network, config.env.settings)
+        # Without the name of the environment, PPO does not require a `phalanx.arc.ArcEnvironment`.
+        config = config.model_copy(update={"env": EnvConfig()})
         # A single device, as JAX has on a CPU by default.
-        self.ppo = PPO(config, environment, network, DeviceMesh(jax.devices()[:1]))
+        self.ppo = PPO(config, environment, network, create_mesh(jax.devices()[:1]))
         self.state = self.ppo.init(jax.random.key(0))
         self.num_parameters = sum(leaf.size for leaf in jax.tree.leaves(self.state.params))
 

@@ -4,47 +4,44 @@ The network and the PPO update are those of Phalanx, whose Python files are impo
 Only the environment differs, so the comparison shows how the environment affects the speed of training.
 """
 
+import dataclasses
 import pathlib
 import sys
+from typing import Any
 
 from benchmarks.workers import protocol  # isort: skip  # first, because it redirects standard output
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src"))
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from benchmarks.workers.arc_ppo import PPOUpdates, load_config
 from benchmarks.workers.arc_task import checkerboard_task
 from benchmarks.workers.jaxarc_env import make_environment
-from phalanx.core import Environment
+from phalanx.core import Environment, EpisodeState
+from phalanx.core.vector import select_rows
 
 RESET_RATIO = 16
 
 
-class JaxArcInfo(eqx.Module):
-    """Result of a step."""
+class JaxArcState(EpisodeState):
+    """JaxARC's state, with the flags that training reads."""
 
-    terminated: jax.Array
-    truncated: jax.Array
-    solved: jax.Array
-    similarity: jax.Array
+    state: Any
 
 
 class JaxArcEnvironment(Environment):
-    """JaxARC's environment with the interface of `phalanx.core.Environment`.
+    """JaxARC's environment with the interface of `phalanx.core.Environment`."""
 
-    Args:
-        environment: JaxARC's environment.
-        vectorize: `vmap` steps all environments at once, as in JaxARC's documentation. XLA then computes all
-            operations, and a reset, for every environment. `vmap-optimistic` is the same with one reset for
-            16 environments, as in Stoa's `OptimisticResetVmapWrapper`. `map` steps one environment after the
-            other, so that only the chosen operation is computed.
-    """
-
-    def __init__(self, environment, vectorize) -> None:
-        self._environment, self._vectorize = environment, vectorize
+    environment: Any
+    """JaxARC's environment."""
+    vectorize: str
+    """`vmap` steps all environments at once, as in JaxARC's documentation. XLA then computes all operations,
+    and a reset, for every environment. `vmap-optimistic` is the same with one reset for 16 environments, as
+    in Stoa's `OptimisticResetVmapWrapper`. `map` steps one environment after the other, so that only the
+    chosen operation is computed."""
+    max_episode_steps: int
 
     @property
     def observation_space(self):
@@ -54,54 +51,70 @@ class JaxArcEnvironment(Environment):
     def action_space(self):
         raise NotImplementedError("PPO does not use it")
 
-    def sample_action(self, key, state):
-        raise NotImplementedError("PPO does not use it")
-
-    def is_done(self, state):
-        raise NotImplementedError("auto-reset in the same step does not use it")
-
-    def reset(self, key):
+    def initial_state(self, key):
         # JaxARC requires keys of the old type.
-        state, _ = self._environment.reset(jax.random.key_data(key))
-        return state, self.observe(state)
+        state, _ = self.environment.reset(jax.random.key_data(key))
+        return JaxArcState(state)
 
-    def step(self, state, action):
-        fields = {"operation": action.operation, "row": action.row, "col": action.col}
-        state, timestep = self._environment.step(state, fields)
-        terminated, truncated = timestep.terminated(), timestep.truncated()
-        solved = terminated & (state.similarity_score >= 1.0)
-        info = JaxArcInfo(terminated, truncated, solved, state.similarity_score)
-        return state, self.observe(state), timestep.reward, terminated | truncated, info
+    def transition(self, state, action):
+        raise NotImplementedError("the kernel replaces it")
 
     def observe(self, state):
-        return jnp.where(state.working_grid_mask, state.working_grid, -1).astype(jnp.int8)
+        grid, mask = state.state.working_grid, state.state.working_grid_mask
+        return jnp.where(mask, grid, -1).astype(jnp.int8)
 
-    def episode_metrics(self, info):
-        return {"success_mask": info.solved, "similarity_scores": info.similarity}
+    def metrics(self, state):
+        similarity = state.state.similarity_score
+        return {"success": state.terminated & (similarity >= 1.0), "similarity": similarity}
 
-    def batch_step(self, states, actions):
-        if self._vectorize != "map":
-            return super().batch_step(states, actions)
-        return jax.lax.map(lambda pair: self.step(*pair), (states, actions))
+    def kernel(self):
+        return JaxArcKernel(self)
 
-    def batch_reset_where(self, mask, keys, states, observations):
-        if self._vectorize == "vmap":
-            return super().batch_reset_where(mask, keys, states, observations)
-        if self._vectorize == "vmap-optimistic":
-            return self._optimistic_reset(mask, keys, states, observations)
+
+@dataclasses.dataclass(frozen=True)
+class JaxArcKernel:
+    """Resets and steps batches of environments as JaxARC and Stoa do."""
+
+    environment: JaxArcEnvironment
+
+    def reset(self, keys):
+        return jax.vmap(self.reset_one)(keys)
+
+    def reset_one(self, key):
+        state = jax.tree.map(jnp.asarray, self.environment.initial_state(key))
+        return state, self.environment.observe(state)
+
+    def step(self, states, actions):
+        if self.environment.vectorize != "map":
+            return jax.vmap(self.step_one)(states, actions)
+        return jax.lax.map(lambda pair: self.step_one(*pair), (states, actions))
+
+    def step_one(self, before, action):
+        fields = {"operation": action.operation, "row": action.row, "col": action.col}
+        state, timestep = self.environment.environment.step(before.state, fields)
+        flags = {"terminated": timestep.terminated(), "truncated": timestep.truncated()}
+        after = JaxArcState(state, step_count=before.step_count + 1, **flags)
+        done = after.terminated | after.truncated
+        return after, self.environment.observe(after), timestep.reward, done, after
+
+    def reset_where(self, mask, keys, states, observations):
+        if self.environment.vectorize == "vmap":
+            return select_rows(mask, self.reset(keys), (states, observations))
+        if self.environment.vectorize == "vmap-optimistic":
+            return self.optimistic_reset(mask, keys, states, observations)
 
         def one(row):
             mask, key, old = row
-            return jax.lax.cond(mask, lambda: self.reset(key), lambda: old)
+            return jax.lax.cond(mask, lambda: self.reset_one(key), lambda: old)
 
         return jax.lax.map(one, (mask, keys, (states, observations)))
 
-    def _optimistic_reset(self, mask, keys, states, observations):
+    def optimistic_reset(self, mask, keys, states, observations):
         """Reset like `stoa.core_wrappers.optimistic_auto_reset`, which also steps the environments."""
         num_envs = len(mask)
         ratio = min(RESET_RATIO, num_envs)
         num_resets = num_envs // ratio
-        resets = jax.vmap(self.reset)(keys[:num_resets])
+        resets = self.reset(keys[:num_resets])
         # If at most `num_resets` episodes end, each gets its own reset. Otherwise, some share one.
         weights = mask.astype(jnp.float32)
         chosen = jax.random.choice(keys[-1], num_envs, (num_resets,), replace=False, p=weights)
@@ -117,9 +130,10 @@ def main() -> None:
     settings = protocol.read_settings(__doc__)
     size = settings["size"]
     config = load_config(settings["network"], size, settings["num_envs"], settings["num_steps"])
-    max_episode_steps = config.env.episode.max_episode_steps
+    max_episode_steps = config.env.settings.episode.max_episode_steps
     environment = make_environment(checkerboard_task(size), (size, size), "point", max_episode_steps)
-    updates = PPOUpdates(config, JaxArcEnvironment(environment, settings["vectorize"]))
+    environment = JaxArcEnvironment(environment, settings["vectorize"], max_episode_steps)
+    updates = PPOUpdates(config, environment)
     protocol.serve(
         updates.run,
         config.steps_per_update,

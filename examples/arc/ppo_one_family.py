@@ -58,7 +58,8 @@ def main() -> None:
     # What the trained agent makes of a puzzle.
     network = training.policy(outcome.state)
     (episode,) = record_episodes(training.environment, network, jax.random.key(7), 1, 8, greedy=True)
-    Console(highlight=False).print(render_state(episode["final_state"]))
+    final = training.environment.attach_names(episode["final_state"])
+    Console(highlight=False).print(render_state(final))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from phalanx.arc import (
     generate_tasks,
     run_episode_batch,
 )
-from phalanx.arc.rendering import episode_frames, render_episode
+from phalanx.arc.rendering import episode_steps, render_episode
 
 SIDE = 4
 
@@ -71,10 +71,10 @@ def main() -> None:
 
     if solved.any():
         # The luckiest: the fewest steps to a solution.
-        steps = np.where(solved, np.asarray(trajectory.infos.step_count[-1]), arguments.steps + 1)
-        lucky = int(np.argmin(steps))
-        frames = episode_frames(trajectory, lucky, initial=states)
-        console.print("\n", render_episode(frames, title=f"Luck: {family[lucky]}", max_frames=6))
+        lengths = np.where(solved, np.asarray(trajectory.infos.step_count[-1]), arguments.steps + 1)
+        lucky = int(np.argmin(lengths))
+        steps = episode_steps(trajectory, lucky, initial=states)
+        console.print("\n", render_episode(steps, title=f"Luck: {family[lucky]}", max_steps=6))
 
 
 if __name__ == "__main__":

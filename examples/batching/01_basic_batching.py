@@ -18,7 +18,9 @@ def draw_lengths(samples: int = 2_000) -> dict[str, int]:
 def first_batches(sampler: TokenBudgetBatchSampler, count: int) -> None:
     """Print the first batches, which consist of sample ids."""
     for batch in sampler.iter_batches(epoch=0):
-        print(f"  {batch.batch_size:>3} samples, padded to {batch.max_length:>4}: {batch.sample_ids[0]}, ...")
+        print(
+            f"  {batch.num_samples:>3} samples, padded to {batch.max_length:>4}: {batch.sample_ids[0]}, ..."
+        )
         count -= 1
         if count == 0:
             return

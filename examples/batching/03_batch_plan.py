@@ -44,7 +44,7 @@ def main() -> None:
     everything = [batch.sample_ids for batch in plan.batches()]
     print(f"five batches, a crash, and the rest are the whole run: {done + rest == everything}")
 
-    packing = PackingConfig(max_length=512)
+    packing = PackingConfig(max_length=520)
     packed = BatchPlanBuilder(lengths, config, packing=packing).build(num_epochs=1)
     first = packed.get_epoch(0)[0]
     assert first.packs is not None

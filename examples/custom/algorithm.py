@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, PyTree
 from pydantic import Field
 
+from phalanx.core import batch_metrics, is_done
 from phalanx.training import (
     OptimizerConfig,
     PolicyAlgorithm,
@@ -97,20 +98,15 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
 
         def step(carry: tuple, key: Array) -> tuple[tuple, tuple]:
             states, observations = carry
-            running = ~self.environment.is_done(states)
+            running = ~is_done(states)
 
             def act(observation: PyTree, key: Array) -> PyTree:
                 return network(observation)[0].sample(key)
 
             actions = jax.vmap(act)(observations, jax.random.split(key, count))
-            states, seen, rewards, _, info = self.environment.batch_step(states, actions)
-            return (states, seen), (
-                observations,
-                actions,
-                rewards,
-                running,
-                self.environment.episode_metrics(info),
-            )
+            states, seen, rewards, _, _ = self.environment.batch_step(states, actions)
+            measures = batch_metrics(self.environment, states)
+            return (states, seen), (observations, actions, rewards, running, measures)
 
         start = self.environment.batch_reset(jax.random.split(reset_key, count))
         _, (*played, measures) = jax.lax.scan(step, start, jnp.stack(keys))

@@ -29,7 +29,7 @@ from phalanx.data import (
     collate,
 )
 from phalanx.lm import LanguageModelConfig, generate, generate_expert_samples
-from phalanx.puzzles.server_client import PuzzleServerEnvConfig
+from phalanx.puzzles.server_client import PuzzleServerEnvConfig, PuzzleServerVectorEnvironment
 from phalanx.text import TextVectorEnvironment, make_text_vector_env
 from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData
 
@@ -43,7 +43,8 @@ def environment(arguments: argparse.Namespace) -> Callable[[], TextVectorEnviron
     if arguments.host is None:
         return functools.partial(make_text_vector_env, "lights_out:easy:multi", prompt_format="compact")
     address = f"{arguments.host}:{arguments.port}"
-    return PuzzleServerEnvConfig(address=address, games=("lights",), num_connections=4).make
+    config = PuzzleServerEnvConfig(address=address, games=("lights",), num_connections=4)
+    return functools.partial(PuzzleServerVectorEnvironment.from_config, config)
 
 
 def fill(planner: ReplayPlanner, samples: Iterator[Sample], stop: threading.Event) -> None:

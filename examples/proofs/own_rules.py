@@ -96,10 +96,9 @@ def main() -> None:
     print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")
 
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
-    policy = training.policy(outcome.state)
     for mode in ("policy", "exact"):
         settings = LinkPredictionConfig(mode=mode, beam=BeamSearchConfig(beam_width=4, max_depth=9))
-        (result,) = training.environment.evaluate(policy, settings, final=True)
+        (result,) = training.evaluate(outcome.state, settings, final=True)
         print(result)
 
 

@@ -13,16 +13,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from phalanx.config import load_config
-from phalanx.registry import environment_class
-from phalanx.training import PPO, PPOConfig, config_class, train
+from phalanx.training import PPO, PPOConfig, train
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="hydra_training")
 def main(composed: Any) -> None:
     """Train with the settings under `ppo`, in the folder that Hydra created for this job."""
-    settings = OmegaConf.to_container(composed.ppo)
-    config_type = config_class(PPOConfig, environment_class(settings["env"]["id"])[1])
-    config = load_config(config_type, settings=settings)
+    config = load_config(PPOConfig, settings=OmegaConf.to_container(composed.ppo))
     outcome = train(PPO(config), f"{HydraConfig.get().runtime.output_dir}/run")
     print(f"{outcome.run_dir}: {outcome.evaluations[-1]['success_rate']:.0%} handed in right")
 

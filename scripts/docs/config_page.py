@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from phalanx.config import PRESET_FOLDER, Config
+from phalanx.config import PRESET_FOLDER
 
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "ARC": {
@@ -62,6 +62,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.arc.networks": ("ArcNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig",),
         "phalanx.core.evaluation": ("EvaluationConfig", "EpisodeEvaluationConfig"),
+        "phalanx.core.policy_from_spaces": ("DefaultNetworkConfig",),
         "phalanx.training.config": ("RunConfig", "PolicyRunConfig", "EnvConfig", "CheckpointConfig"),
         "phalanx.proofs.network": ("ProofNetworkConfig",),
         "phalanx.training.kge": ("KGEConfig", "KGEEvaluationConfig"),
@@ -82,7 +83,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.lm.model": ("LanguageModelConfig",),
         "phalanx.lm.sampling": ("SamplingConfig",),
         "phalanx.lm.evaluation": ("TextEvalConfig",),
-        "phalanx.text.env_spec": ("TextEnvConfig",),
+        "phalanx.text.names": ("TextEnvConfig",),
         "phalanx.puzzles.server_client.env": ("PuzzleServerEnvConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig",)},
@@ -123,9 +124,6 @@ def _lines() -> Iterator[str]:
             shown = group
         yield from ("", f"### {model.__name__}", "", f"`{module}`. {_paragraph(model.__doc__ or '')}", "")
         yield from _table(model, known)
-        if issubclass(model, Config) and model.removed_settings:
-            gone = ", ".join(f"`{name}`" for name in model.removed_settings)
-            yield from ("", f"Removed settings, which raise an error that explains the alternative: {gone}.")
 
 
 def _preset_lines() -> Iterator[str]:

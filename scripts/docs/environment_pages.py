@@ -7,8 +7,11 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 
+from phalanx.arc.env import ArcEnvironment
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.puzzles import PuzzleEnvironment, puzzle_kinds
-from phalanx.registry import EnvSpec, registered_environments
+from phalanx.registry import registered_environments
+from phalanx.text.registry import registered_text_environments
 
 PAGE = "reference/environments.md"
 GUIDES = {
@@ -16,7 +19,8 @@ GUIDES = {
     "proofs": "[Proof search](../guides/proofs.md)",
     "puzzle_server": "[Streams, mixtures and replay buffers](../guides/streaming.md)",
 }
-TITLES = {"arc": "ARC", "proofs": "Proof search"}
+SECTIONS = {"ARC": ArcEnvironment, "Proof search": ProofEnvironment}
+"""Title and class of each section about a JAX environment."""
 
 
 def page() -> str:
@@ -50,28 +54,21 @@ def _lines() -> Iterator[str]:
         "can also be used as text environments."
     )
     yield from ("", "| id | interface | task | guide |", "| --- | --- | --- | --- |")
-    jax = _built_in("jax")
-    for spec in (*jax, *_built_in("text")):
-        interface = "JAX" if spec.interface == "jax" else "text"
-        yield f"| `{spec.id}` | {interface} | {spec.description} | {GUIDES[spec.name]} |"
+    for interface, environments in (
+        ("JAX", registered_environments()),
+        ("text", registered_text_environments()),
+    ):
+        for found in environments:
+            # Other installed packages can register more.
+            if found.name in GUIDES:
+                yield f"| `{found.id}` | {interface} | {found.description} | {GUIDES[found.name]} |"
     task = "generated puzzles with exact verifiers and solvers"
     yield f"| [ten puzzle kinds](#puzzles) | text | {task} | [Text puzzles](../guides/puzzles.md) |"
-    for spec in jax:
-        yield from _jax_environment(spec)
+    for title, environment in SECTIONS.items():
+        docstring = inspect.getdoc(environment) or ""
+        yield from ("", f"## {title}", "", summary(docstring), "")
+        yield from _table(items(docstring))
     yield from _puzzles()
-
-
-def _built_in(interface: str) -> list[EnvSpec]:
-    """Return the environments of this package; other installed packages can register more."""
-    return [
-        spec for spec in registered_environments(interface) if str(spec.entry_point).startswith("phalanx.")
-    ]
-
-
-def _jax_environment(spec: EnvSpec) -> Iterator[str]:
-    docstring = inspect.getdoc(spec.load()) or ""
-    yield from ("", f"## {TITLES.get(spec.name, spec.name)}", "", summary(docstring), "")
-    yield from _table(items(docstring))
 
 
 def _table(texts: dict[str, str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Griffe extensions for the API reference.
 
 Griffe adds the constructors of dataclasses. `FieldConstructors` adds those of Pydantic models, Equinox
-modules and named tuples. `DoctestBlocks` turns doctests into code blocks.
+modules, named tuples and environments. `DoctestBlocks` turns doctests into code blocks.
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import Any
 
 import griffe
 
-BASES = {"BaseModel", "Module", "NamedTuple"}
+BASES = {"BaseModel", "Environment", "Module", "NamedTuple"}
 """Names of base classes that create a constructor."""
-
+_FIELD_FUNCTIONS = ("Field", "array_field", "field", "host_field")
 
 _DOCTEST = re.compile(r"(?:^>>> .*\n?)(?:^.*\S.*(?:\n|\Z))*", re.MULTILINE)
 
@@ -63,7 +63,8 @@ def _constructor(cls: Any) -> griffe.Function | None:
         return None
     fields: dict[str, Any] = {}
     for each in reversed(classes):
-        fields.update({name: field for name, field in each.members.items() if _is_field(field)})
+        if each.name != "Environment":  # its attributes are not arguments
+            fields.update({name: field for name, field in each.members.items() if _is_field(field)})
     is_model = "BaseModel" in bases
     kind = griffe.ParameterKind.keyword_only if is_model else griffe.ParameterKind.positional_or_keyword
     parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
@@ -79,7 +80,7 @@ def _default(field: Any) -> Any:
     value = field.value
     if not isinstance(value, griffe.ExprCall):
         return value
-    if str(value.function).rpartition(".")[2] not in ("Field", "field"):
+    if str(value.function).rpartition(".")[2] not in _FIELD_FUNCTIONS:
         return value
     for argument in value.arguments:
         if isinstance(argument, griffe.ExprKeyword) and argument.name == "default":
